@@ -98,10 +98,11 @@ hosts: ## install what tests on several hosts need (Debian's packages, as root)
 		export DEBIAN_FRONTEND=noninteractive; timeout 120 apt-get update -qq; \
 		timeout 300 apt-get install -qq -y --no-install-recommends $(HOST_PACKAGES); }
 
-lint: $(STAMP) ## ruff, codespell, and mypy on mpcourse/
+lint: $(STAMP) ## ruff, codespell, plain-words (tools/plain_words.py), and mypy on mpcourse/
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell $$(git ls-files)
+	@$(BIN)/python tools/plain_words.py
 	@$(BIN)/mypy
 
 lessons: $(STAMP) ## rebuild and run the notebooks from lessons/src

@@ -2,7 +2,7 @@
 
 In a wheel they are in mpcourse/course/files, where mpcourse.course.check.manifest.source finds them. An editable
 installation has no such folder, and takes them from the clone. Of exercises only the manifest is there: those in a
-clone may hold somebody's answers, and `mpcourse init` makes them from the solutions.
+clone may hold a learner's answers, and `mpcourse init` makes them from the solutions.
 """
 
 import os

@@ -65,7 +65,7 @@ def head_of(course: Course, exercise: Exercise) -> str:
 
 
 def code_of(exercise: Exercise, file: Path) -> str:
-    """What a file holds below the exercise's head, without docstrings."""
+    """Return what a file holds below the exercise's head, without docstrings."""
     head, text = head_of(COURSE, exercise), solution_only(file.read_text(encoding="utf-8"))
     if not text.startswith(head):
         raise ValueError(f"{file} must begin as the exercise does, down to its first definition")
@@ -79,7 +79,7 @@ def answers_to(exercise: Exercise, right: bool) -> list[Answer]:
 
 
 def read(text: str, exercise: Exercise) -> list[Answer]:
-    """The answers in one file's text."""
+    """Return the answers in one file's text."""
     head, answers = head_of(COURSE, exercise), []
     codes = {"solution": code_of(exercise, COURSE.solution_file(exercise))}
     for cell in _CELL.finditer(text):
@@ -102,7 +102,7 @@ def read(text: str, exercise: Exercise) -> list[Answer]:
 
 
 def edited(code: str, edit: str) -> str:
-    """The code after an edit. ValueError where what this changes is not in the code exactly once."""
+    """Return the code after an edit. Raises ValueError unless what it changes is in the code exactly once."""
     for change in re.split("^@@\n", edit, flags=re.MULTILINE):
         old = re.sub(r"^\+.*\n|^[- ]", "", change, flags=re.MULTILINE)
         new = re.sub(r"^-.*\n|^[+ ]", "", change, flags=re.MULTILINE)
@@ -120,7 +120,7 @@ def places_of(lines: str, code: str) -> list[int]:
 
 
 def edit_of(code: str, wanted: str) -> str:
-    """The edit that makes the code what is wanted. Around each change it has as many lines as show the place."""
+    """Return the edit that turns the code into what is wanted, with enough lines around changes to show their place."""
     old, new = code.splitlines(keepends=True), wanted.splitlines(keepends=True)
     changes = []
     for tag, start, stop, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -138,7 +138,7 @@ def edit_of(code: str, wanted: str) -> str:
 
 
 def shortest(exercise: Exercise, code: str) -> str:
-    """The code as an edit of the solution, or of an answer if that is three lines shorter, or else the code itself."""
+    """Return the code as an edit of the solution, or of an answer if that is three lines shorter, or itself."""
     edits = [code, edit_of(code_of(exercise, COURSE.solution_file(exercise)), code)]
     for base in [*answers_to(exercise, right=True), *answers_to(exercise, right=False)]:
         edits.append(f"from: {base.name}\n{edit_of(base.text.removeprefix(head_of(COURSE, exercise)), code)}")

@@ -67,7 +67,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of `make test &`, wh
 
 
 def load_script(path):
-    """A Python file outside of any package, imported."""
+    """Import a Python file outside of any package."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -95,10 +95,10 @@ def pytest_configure(config):
 
 
 def pytest_sessionstart(session):
-    """The server imports while tests are collected. (The process that only hands tests out to workers needs none.)"""
+    """Let the server import while tests are collected. The process that only hands tests to workers needs no server."""
     if (
         offered()
-        and not getattr(session.config.option, "dist", "no") == "no"
+        and getattr(session.config.option, "dist", "no") != "no"
         and not hasattr(session.config, "workerinput")
     ):
         return
@@ -127,7 +127,7 @@ def pytest_collection_finish(session):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """What tests of another file made, and new modules, such as torch._dynamo, which the first optimizer imports."""
+    """Remove what tests of another file made, and new modules, such as torch._dynamo, made by the first optimizer."""
     if FROZEN["file"] != item.path or len(sys.modules) > FROZEN["modules"] + 20:
         freeze()
     FROZEN["file"] = item.path
@@ -167,7 +167,7 @@ class ForkedKernels:
 
 @functools.cache
 def kernels():
-    """A folder with the kernel of notebooks, which this run's fork server starts."""
+    """Return a folder with the kernel of notebooks, which this run's fork server starts."""
     folder = Path(tempfile.mkdtemp(prefix="mpcourse-kernels-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     forked_kernels.write_spec(folder, python())
@@ -179,13 +179,13 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_sessionfinish():
-    """What MPI leaves of the runs that tests let abort, which no other process cleans up."""
+    """Remove what MPI leaves of runs that tests let abort, because no other process does."""
     tidy(BEGAN)
 
 
 @functools.cache
 def forks():
-    """The fork server of this run, from which processes start that have imported all that most of them need."""
+    """Start the fork server of this run. Processes that it starts have imported all that most of them need."""
     cases = (ROOT / "mpcourse" / "course" / "check" / "cases").glob("*.py")
     names = (f"mpcourse.course.check.cases.{case.stem}" for case in cases if case.stem != "__init__")
     modules = [*PRELOADED, *forked_kernels.MODULES, *names]
@@ -197,7 +197,7 @@ def forks():
 
 
 def python(*arguments):
-    """A command that runs Python with these arguments, as sys.executable does, but begins at once."""
+    """Return a command that runs Python with these arguments, as sys.executable does, but begins at once."""
     return forks().command(*map(str, arguments)) if offered() else [sys.executable, *map(str, arguments)]
 
 
@@ -218,13 +218,13 @@ def imported_by(names, *suspects):
 
 
 def torchrun(*arguments):
-    """A command that runs torch's launcher with these arguments; its ranks begin at once, too."""
+    """Return a command that runs torch's launcher with these arguments; its ranks begin at once, too."""
     program = [str(kernels() / "bin" / "torchrun")] if offered() else python("-m", "torch.distributed.run")
     return [*program, *map(str, arguments)]
 
 
 def started_here():
-    """The processes alive that tests of this run started, and those that these started; none that is KEPT."""
+    """Return the living processes that tests of this run started, and their descendants, except those in KEPT."""
     servers = {forks().pid} if forks.cache_info().currsize else set()
     found, asked = [], [os.getpid(), *servers]
     while asked:
@@ -245,7 +245,7 @@ def keep(and_what_they_start):
 
 @pytest.fixture(scope="module")
 def time_to_end():
-    """What a fixture has kept for a file's tests ends soon after it is asked to."""
+    """End what a fixture has kept for a file's tests, soon after it is asked to."""
     yield
     KEPT.clear()
     deadline = time.monotonic() + 20
@@ -255,7 +255,7 @@ def time_to_end():
 
 
 def _alive(pid):
-    """The process, unless it has ended; an orphan that came to this process, and has, is let go."""
+    """Return the process, unless it has ended; reap an orphan that came to this process and has ended."""
     try:
         process = psutil.Process(pid)
         if process.status() != psutil.STATUS_ZOMBIE:
@@ -308,7 +308,7 @@ def cli(tmp_path):
 
 @pytest.fixture
 def small_course(tmp_path, monkeypatch):
-    """A copy of tests/course that a test may change. Its path; the ranks of a check find its cases."""
+    """Copy tests/course for a test that changes it; return its path. The ranks of a check find its cases."""
     folder = tmp_path / "course"
     shutil.copytree(ROOT / "tests" / "course", folder)
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
@@ -340,7 +340,7 @@ def mpirun(tmp_path):
 
 @contextlib.contextmanager
 def jupyterlab(command, environment, log):
-    """A JupyterLab that `command` starts, which prints to the file `log`: its address and its token."""
+    """Start a JupyterLab by `command`, which prints to the file `log`; return its address and its token."""
     with log.open("w") as output:
         server = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT

@@ -40,7 +40,7 @@ def unreached(files: Iterable[Path], said: Iterable[str]) -> list[Explanation]:
 
 
 def explanations(file: Path) -> Iterator[Explanation]:
-    """The sentences of a file, docstrings and short ones left out, from its first line to its last."""
+    """Return the sentences of a file, without docstrings and short ones, from its first line to its last."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     passed_over = {id(node) for each in ast.walk(tree) for node in _no_explanations(each)}
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
@@ -54,7 +54,7 @@ def explanations(file: Path) -> Iterator[Explanation]:
 
 
 def _text(node: ast.Constant | ast.JoinedStr) -> str:
-    """A text with VALUE for each value that is put in, by an f-string or by format."""
+    """Return a text with VALUE in place of each value that an f-string or format puts in."""
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
     texts = [part.value if isinstance(part, ast.Constant) else VALUE for part in parts]
     return re.sub(r"\{[^{} ]*\}", VALUE, "".join(text for text in texts if isinstance(text, str)))

@@ -111,7 +111,7 @@ class Host:
         self.own: set[int] = set()
 
     def start(self, names: str) -> None:
-        """The first process, and the files that this host has for itself. names: its /etc/hosts."""
+        """Start the first process, with the files that this host has for itself. names: its /etc/hosts."""
         ssh = self.home / ".ssh"
         ssh.mkdir(parents=True, mode=0o700)
         self.tmp.mkdir()
@@ -138,7 +138,7 @@ class Host:
         self.init = init.pid
 
     def start_sshd(self, **settings: str) -> None:
-        """settings: of sshd_config, as PermitRootLogin="no"."""
+        """Start sshd. settings: of sshd_config, such as PermitRootLogin="no"."""
         log, config = self.folder / "sshd.log", self.folder / "sshd_config"
         given = {"HostKey": self.keys / "host", "StrictModes": "no", "UsePAM": "no", "PidFile": "none"}
         # A course that is not installed is found there as it is here.
@@ -160,7 +160,7 @@ class Host:
                 one.kill()
 
     def command(self, *command: object) -> list[str]:
-        """The command line that runs `command` on this host, in the folder where we are."""
+        """Return the command line that runs `command` on this host, in the current folder."""
         enter = ["nsenter", "--target", str(self.init), *NAMESPACES, f"--wd={os.getcwd()}"]
         return [*enter, "env", f"HOME={self.home}", f"TMPDIR={self.tmp}", *map(str, command)]
 
@@ -180,7 +180,7 @@ class Host:
         return _do(self.command("sh", "-ec", script))
 
     def processes(self) -> list[psutil.Process]:
-        """What runs on this host, but for what makes it a host."""
+        """Return what runs on this host, except what makes it a host."""
         return [one for one in self._inside() if one.pid != self.init and one.pid not in self.own]
 
     def _inside(self) -> list[psutil.Process]:

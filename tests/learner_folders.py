@@ -23,7 +23,7 @@ MANIFEST = (ROOT / "tests" / "course" / "exercises" / "manifest.toml").read_byte
 
 
 def solution(task="say it", head="Says it.", more="", name="e90"):
-    """An exercise's source."""
+    """Return an exercise's source."""
     answer = f"    # solution: {task}\n    return 1\n    # end of solution\n"
     return f'"""Exercise.\n\n{head}\n"""\n\nimport math\n\n\ndef f(x):\n    """Doc."""\n{answer}{more}'
 
@@ -104,7 +104,7 @@ def at_step(number, act, run, root):
 
     status = 3
     try:
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, the process ends by os._exit
         sys.addaudithook(hook)
         run()
         status = 0 if steps >= number else NOT_REACHED

@@ -8,7 +8,7 @@ from tests.conftest import ROOT
 
 
 def prose(path):
-    """The running text of a lesson: no headings, tables, formulas, code, or places where its exercises are listed."""
+    """Return the running text of a lesson, without headings, tables, formulas, code, and lists of its exercises."""
     cells = jupytext.read(path).cells
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     text = re.sub(r"```.*?```|\$\$.*?\$\$|`[^`]*`", " ", text, flags=re.DOTALL)

@@ -54,7 +54,7 @@ class EqualsAllEverywhere(EqualsAll):
 
 
 def hostile(*methods, base=object, error=RuntimeError):
-    """An object whose `methods` raise."""
+    """Make an object whose `methods` raise."""
 
     def refuse(self, *args, **kwargs):
         raise error("this object does not want to be looked at")

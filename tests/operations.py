@@ -104,7 +104,7 @@ def _given(value: Any, dtype: torch.dtype) -> Any:
 
 
 def samples(function: Any, args: tuple, kwargs: dict) -> list[tuple[Any, tuple, dict]]:
-    """What `calls` gave, as calls that can be made."""
+    """Return what `calls` gave, as calls that can be made."""
     if not isinstance(function, tuple):
         return [(function, args, kwargs)]
     info, dtype, most = function

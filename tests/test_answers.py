@@ -32,7 +32,7 @@ def answers(right):
 
 @pytest.fixture
 def verdict_on(tmp_path, monkeypatch):
-    """The verdict on an answer, whose file is the learner's own.
+    """Return the verdict on an answer, whose file is the learner's own.
 
     Ranks are called blocked, or without progress, sooner than usual; but later than a check ends what it limits itself,
     and has a better reason for: virtual ranks after 1.5 s of computing, a pipeline's step after 2.

@@ -32,7 +32,6 @@ class Killed(BaseException):
 @pytest.fixture
 def stand_in(monkeypatch):
     """Ranks that measure nothing and tell 10 ms a step, twice that with a sum; a machine of two cores that binds."""
-
     monkeypatch.setenv(BUSY, "yes")
 
     class Ranks:

@@ -8,7 +8,7 @@ from mpcourse.course.bench.show import show
 
 @pytest.fixture
 def told(capsys):
-    """What `show` prints of these records, and its exit status."""
+    """Return what `show` prints of these records, and its exit status."""
 
     def printed(*records):
         status = show(records, as_json=False)

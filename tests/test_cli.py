@@ -28,7 +28,7 @@ from tests.conftest import ROOT, imported_by
 
 @pytest.fixture
 def course(small_course, cli):
-    """The small course, its exercise written as a stub; progress in the test's own folder."""
+    """Return the small course, its exercise written as a stub; progress is in the test's own folder."""
     assert cli("reset", "e90").returncode == 0
     return small_course
 

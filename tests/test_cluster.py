@@ -1,5 +1,6 @@
 """Virtual ranks: the same results as under mpirun, clocks that follow the model, and mistakes that are named."""
 
+import itertools
 import json
 import os
 import re
@@ -36,10 +37,7 @@ def load_programs(file=PROGRAMS):
 @pytest.mark.parametrize("call", ["bcast", "allreduce", "allgather"])
 def test_what_a_rank_was_given_as_an_object_is_its_own(make, call):
     def program(comm):
-        if call == "allreduce":
-            got = comm.allreduce(make(), op=lambda x, y: x)
-        else:
-            got = getattr(comm, call)(make())
+        got = comm.allreduce(make(), op=lambda x, y: x) if call == "allreduce" else getattr(comm, call)(make())
         inner = got[0] if call == "allgather" else got
         inner = inner[1] if isinstance(inner, dict) else inner
         comm.Barrier()
@@ -383,7 +381,7 @@ def test_a_rank_computes_or_waits_all_the_time_in_a_ring():
     for rank, end in enumerate(done.clock):
         own = sorted((e.start, e.end) for e in done.events if e.lane == f"rank {rank}")
         assert own[0][0] == 0 and own[-1][1] == end
-        assert all(before[1] == after[0] for before, after in zip(own, own[1:], strict=False))
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(own))
 
 
 def test_one_slow_link():

@@ -13,7 +13,7 @@ HERE = __name__.rpartition(".")[2]
 
 
 def line(text):
-    """The number of the line of this file that ends in a comment."""
+    """Return the number of the line of this file that ends in a comment."""
     with open(__file__) as file:
         return next(n for n, each in enumerate(file, 1) if each.rstrip().endswith(f"# {text}"))
 
@@ -44,7 +44,7 @@ def raises_late(c):
 
 
 def raises_last(c):
-    """The rank that raises runs last."""
+    """Let the rank that raises run last."""
     if c.rank == 0:
         c.recv(source=1, tag=3)
     elif c.rank == 1:
@@ -113,12 +113,12 @@ def talks(c):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """The last resort comes after half a second."""
+    """Let the last resort come after half a second."""
     monkeypatch.setattr(threads, "LOOK", 0.1)
 
 
 def lost_turn(monkeypatch, lost):
-    """The turn that is given as number `lost` reaches nobody."""
+    """Lose the turn that is given as number `lost`."""
     given, switch = [], Turns.switch
 
     def broken(self, me, to):

@@ -50,7 +50,7 @@ def test_what_is_not_offered_is_told_by_name_and_kind_and_a_mistyped_name_reads_
 
 
 def test_an_import_of_what_is_not_offered_is_refused_in_the_same_words():
-    with MPI.as_mpi4py(), pytest.raises(ImportError, match="no MPI.Win, for they have no windows"):
+    with MPI.as_mpi4py(), pytest.raises(ImportError, match=r"no MPI.Win, for they have no windows"):
         exec("from mpi4py.MPI import Win")
 
 

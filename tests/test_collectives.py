@@ -1,5 +1,6 @@
 """Collectives by hand: sums, bits, bytes and messages, at any number of ranks and any length."""
 
+import itertools
 import math
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_another_operation(name):
 def ring_bytes(size, length):
     """Each rank's: all chunks but one, twice. Which are left out depends on the rank."""
     edge = offsets(length, size)
-    chunk = [8 * (b - a) for a, b in zip(edge[:-1], edge[1:], strict=True)]
+    chunk = [8 * (b - a) for a, b in itertools.pairwise(edge)]
     return [2 * 8 * length - chunk[(r + 1) % size] - chunk[(r + 2) % size] for r in range(size)]
 
 
@@ -168,7 +169,7 @@ def test_crossovers_are_where_the_best_changes(size):
     cost = Cost(5e-6, 2e-10, 1e-10)
     found = crossovers(size, cost)
     assert found[0][0] == 0 and len({name for _, name in found}) == len(found)
-    for (_, before), (nbytes, after) in zip(found, found[1:], strict=False):
+    for (_, before), (nbytes, after) in itertools.pairwise(found):
         assert best(size, nbytes - 1, cost) == before and best(size, nbytes, cost) == after
     for nbytes in (0, 100, 10**4, 10**6, 10**8):
         assert best(size, nbytes, cost) == [name for begin, name in found if begin <= nbytes][-1]

@@ -21,7 +21,7 @@ class OnGpu(torch.Tensor):
 
 @pytest.fixture
 def said(monkeypatch):
-    """What ranks say, in order, to an MPI that calls itself CUDA-aware."""
+    """Record what ranks say, in order, to an MPI that calls itself CUDA-aware."""
     said = []
     stream = SimpleNamespace(synchronize=lambda: said.append("synchronized"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)

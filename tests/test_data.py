@@ -45,7 +45,7 @@ def fingerprint(data: Dataset) -> str:
 
 
 def start_python(code: str, **environment: str) -> subprocess.Popen:
-    """A process with other hash values than this one, to which warnings of users are errors."""
+    """Run a process with other hash values than this one, to which warnings of users are errors."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.Popen(
         python("-c", f"import warnings; warnings.simplefilter('error', UserWarning)\n{code}"),
@@ -80,7 +80,7 @@ def test_load_gives_float_images_between_0_and_1_and_whole_labels(name, options,
 
 
 def test_load_of_another_name_says_which_names_there_are():
-    with pytest.raises(UserError, match="'cifar'.*digits, glyphs, mnist"):
+    with pytest.raises(UserError, match=r"'cifar'.*digits, glyphs, mnist"):
         load("cifar")
 
 
@@ -240,7 +240,7 @@ def test_a_hidden_layer_reads_glyphs_better_than_a_linear_model(one_thread):
         torch.manual_seed(0)
         linear = accuracy(torch.nn.Linear(784, 10))
         hidden = accuracy(torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    assert 0.65 < linear and linear + 0.05 < hidden < 0.95
+    assert linear > 0.65 and linear + 0.05 < hidden < 0.95
 
 
 # The cache

@@ -124,7 +124,7 @@ def sgd(parameters):
 
 
 def both(size, kind, train, **options):
-    """What `train(model, optimizer, share, communicator)` leaves on each rank, and in one process."""
+    """Return what `train(model, optimizer, share, communicator)` leaves on each rank, and in one process."""
     whole = mlp()
     train(whole, sgd(whole.parameters()), lambda x: x, None)
 

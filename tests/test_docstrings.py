@@ -26,7 +26,7 @@ LEANING = r"The same\b|As of\b|As the\b"  # how a docstring begins that says to 
 
 
 def modules_of(room):
-    """The room's modules: those of a folder, or the one file; not the tables of published figures, which are data."""
+    """Return the room's modules: a folder's, or the one file; without tables of published figures, which are data."""
     room = importlib.import_module(f"mpcourse.{room}")
     below = pkgutil.walk_packages(getattr(room, "__path__", ()), f"{room.__name__}.")
     names = [module.name for module in below if "published" not in module.name]
@@ -34,7 +34,7 @@ def modules_of(room):
 
 
 def defined_in(module):
-    """The public functions and classes that a module defines."""
+    """Return the public functions and classes that a module defines."""
     named = [each for name, each in vars(module).items() if not name.startswith("_")]
     return [each for each in named if is_code(each) and each.__module__ == module.__name__]
 
@@ -69,7 +69,7 @@ def arguments_of(each):
 
 
 def lacking(name, each):
-    """What a docstring lacks: "f has no docstring", "f: x". An argument stands at the beginning of a line."""
+    """Return what a docstring lacks: "f has no docstring", "f: x". An argument is at the beginning of a line."""
     if not (text := vars(each).get("__doc__") if inspect.isclass(each) else each.__doc__):
         return [f"{name} has no docstring"]
     lines = re.findall(r"^ *(\w+(?:, \w+)*): ", text, re.MULTILINE)
@@ -78,7 +78,7 @@ def lacking(name, each):
 
 
 def lacking_in(every):
-    """What the docstrings of some functions, classes and their methods lack."""
+    """Return what the docstrings of some functions, classes and their methods lack."""
     texts = []
     for each in every:
         texts += lacking(each.__qualname__, each)

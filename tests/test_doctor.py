@@ -39,7 +39,7 @@ def answered(value: dict) -> Future:
 
 
 def fake_mpirun(folder: Path, monkeypatch, body: str) -> Path:
-    """A script that calls itself Open MPI 5.0.11 and does `body`; the course is told to use it."""
+    """Write a script that calls itself Open MPI 5.0.11 and does `body`; the course is made to use it."""
     path = folder / "mpirun"
     path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 5.0.11" && exit 0\n{body}\n')
     path.chmod(0o755)
@@ -49,7 +49,7 @@ def fake_mpirun(folder: Path, monkeypatch, body: str) -> Path:
 
 @pytest.fixture(scope="module")
 def here() -> list[Finding]:
-    """This machine, which is fit for the course: other tests run ranks on it."""
+    """Return this machine, which is fit for the course: other tests run ranks on it."""
     return examine()
 
 
@@ -64,7 +64,7 @@ def test_a_healthy_machine_has_no_problem_and_each_topic_once(here):
 
 @pytest.fixture(scope="module")
 def reported() -> subprocess.CompletedProcess[str]:
-    """What a process of its own prints that reports, and on standard error whether that has made it a rank."""
+    """Return what a new process prints that reports, with, on standard error, whether that has made it a rank."""
     program = (
         "import sys; from mpcourse.course.doctor import report; status = report()\n"
         "print('mpi4py.MPI' in sys.modules, file=sys.stderr); sys.exit(status)"
@@ -75,7 +75,7 @@ def reported() -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def told_of_torch(monkeypatch):
-    """A process says at once what torch would, which takes 1.5 s to import, and is not what the test is about."""
+    """Let a process say at once what torch would, which takes 1.5 s to import, and is not what the test is about."""
     facts = {"version": torch.__version__, "build": "CPU", "gpus": [], "threads": 1}
     monkeypatch.setattr(machine, "TORCH_PROGRAM", f"import json; print(json.dumps({facts!r}))")
 

@@ -22,7 +22,7 @@ HANGS = 'env -i sleep 1000 & echo $$ $! >> "$0.pids"; wait'
 
 
 def launcher(folder: Path, body: str) -> Path:
-    """A script called mpirun that answers --version with nothing and else does `body`."""
+    """Write a script called mpirun that answers --version with nothing and else does `body`."""
     path = folder / "mpirun"
     path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{body}\n')
     path.chmod(0o755)
@@ -54,7 +54,7 @@ def wait_until(true, seconds: float = 10) -> bool:
 
 @contextmanager
 def orphan(command: list[str]) -> Iterator[int]:
-    """The pid of `command` as a killed kernel leaves it, in a session of its own and its parent gone; ended after."""
+    """Return the pid of `command` as a killed kernel leaves it, in its own session without its parent; end it later."""
     program = (
         "import subprocess as s, sys;"
         "print(s.Popen(sys.argv[1:], stdout=s.DEVNULL, stderr=s.DEVNULL, start_new_session=True).pid)"
@@ -73,7 +73,7 @@ def orphan(command: list[str]) -> Iterator[int]:
 
 
 def tree_of(pid: int, ranks: int) -> list[psutil.Process]:
-    """The launcher and all its descendants, once `ranks` of them are `sleep`."""
+    """Return the launcher and all its descendants, once `ranks` of them are `sleep`."""
 
     def tree() -> list[psutil.Process]:
         return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]

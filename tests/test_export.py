@@ -114,7 +114,7 @@ def test_nbgraders_notebooks_are_valid_and_without_their_solution_are_the_stub(w
     for exercise in course.exercises:
         read = nbformat.read(tmp_path / "out" / "source" / exercise.name / f"{exercise.name}.ipynb", 4)
         nbformat.validate(read)
-        task, answer, check = read.cells
+        _task, answer, check = read.cells
         assert [cell.metadata.nbgrader.solution for cell in read.cells] == [False, True, False]
         assert check.metadata.nbgrader.grade and check.metadata.nbgrader.points == exercise.difficulty
         magic, _, text = answer.source.partition("\n")

@@ -34,10 +34,30 @@ def test_float16_is_no_shorter_dtype_for_bfloat16():
 
 @pytest.mark.parametrize(
     "wrong",
-    [WANT, WANT * (1 + 1e-6), WANT * 0.996, WANT + 1.0, WANT[::-1], WANT * np.nan, WANT[1:], np.zeros(40), WANT * 1.01]
-    + [WANT * (1 + 1e-6 * np.sin(WANT))],
-    ids=["right", "epsilon", "factor", "shifted", "turned", "NaN", "shorter", "zeros", "one percent"]
-    + ["too small for float16"],
+    [
+        WANT,
+        WANT * (1 + 1e-06),
+        WANT * 0.996,
+        WANT + 1.0,
+        WANT[::-1],
+        WANT * np.nan,
+        WANT[1:],
+        np.zeros(40),
+        WANT * 1.01,
+        WANT * (1 + 1e-06 * np.sin(WANT)),
+    ],
+    ids=[
+        "right",
+        "epsilon",
+        "factor",
+        "shifted",
+        "turned",
+        "NaN",
+        "shorter",
+        "zeros",
+        "one percent",
+        "too small for float16",
+    ],
 )
 def test_what_is_no_rounding_is_not_called_so(wrong):
     assert shorter_dtype(wrong, WANT) == ""
@@ -93,7 +113,7 @@ def test_a_sentence_shows_attributes_of_attributes_and_as_many_digits_as_it_says
 
 
 def sent_by(program, size=2):
-    """What each virtual rank has sent in `program(comm)`, through a communicator that is not COMM_WORLD."""
+    """Return what each virtual rank has sent in `program(comm)`, through a communicator that is not COMM_WORLD."""
 
     def on_rank(comm):
         given = other_than_world(comm)

@@ -118,7 +118,7 @@ def test_the_unet_is_241_layers_with_its_parameters():
 
 @pytest.mark.parametrize("convs, layers", [(11, 505), (24, 1077), (48, 2133)])
 def test_unets_are_as_long_as_the_balances_published_for_them(convs, layers):
-    """torchgpipe's unet-memory benchmark: [505], [526, 551], [800, 140, 62, 36, 36, 36, 36, 987]."""
+    """Compare with torchgpipe's unet-memory benchmark: [505], [526, 551], [800, 140, 62, 36, 36, 36, 36, 987]."""
     with torch.device("meta"):
         assert len(flat_unet(5, convs, 160)) == layers
 

@@ -16,7 +16,7 @@ LIBRARY, CLUSTER = str(ROOT / "mpcourse"), str(ROOT / "mpcourse" / "virtual")
 
 
 def followed(call, is_it):
-    """The functions of the library that are given what `is_it` recognises while `call` runs; not those of a rank's MPI.
+    """Return the functions of the library that get what `is_it` recognises while `call` runs, without a rank's MPI.
 
     They are counted as this thread calls them: how long anything takes does not matter.
     """
@@ -57,7 +57,7 @@ def test_a_model_whose_gradients_are_averaged_is_given_to_six_functions_at_most(
         model(torch.ones(5, 4)).sum().backward()
 
         def is_it(a):
-            """The model, a parameter, or a list or dictionary of them."""
+            """Return the model, a parameter, or a list or dictionary of them."""
             if isinstance(a, list | tuple | dict):
                 return any(map(is_it, a.values() if isinstance(a, dict) else a))
             return a is model or id(a) in parameters

@@ -33,7 +33,7 @@ class Places:
 
 
 def pair(bias=True, dtype=torch.float32):
-    """A layer, and one in place with the same numbers."""
+    """Return a layer, and one in place with the same numbers."""
     torch.manual_seed(1)
     plain = nn.Linear(7, 5, bias, dtype=dtype)
     layer = copy.deepcopy(plain)
@@ -87,7 +87,7 @@ def test_what_autograd_grad_returns_stays_the_callers():
     assert kept not in places
     other = pair()[1]
     others = Places(other.weight)
-    between, kept_too = torch.autograd.grad(other(layer(x)[:, :1].expand(4, 7)).sum(), (x, layer.weight))
+    _between, kept_too = torch.autograd.grad(other(layer(x)[:, :1].expand(4, 7)).sum(), (x, layer.weight))
     assert kept_too not in places and others.given == 0
     torch.autograd.grad(layer(x).sum(), x)
     layer(x).sum().backward(inputs=[x])
@@ -239,7 +239,7 @@ def on_ranks(program, make=net, size=2):
         optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator)
 
         def at_home():
-            """The weights whose gradients lie where they will be summed."""
+            """Return the weights whose gradients lie where they will be summed."""
             views = {p: view for bucket in communicator.buckets for p, view in bucket.views.items()}
             grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
             held = dict(model.named_parameters())
@@ -350,7 +350,7 @@ def test_a_pass_while_the_sum_is_under_way_does_not_touch_it():
         model(X).square().sum().backward()
         for p in model.parameters():
             p.grad = None  # as zero_grad does: the mean does not need it any more
-        with optimizer.no_sync(), pytest.raises(RuntimeError, match="a second backward pass within no_sync.. reached"):
+        with optimizer.no_sync(), pytest.raises(RuntimeError, match=r"a second backward pass within no_sync.. reached"):
             (5 * model(X).square().sum()).backward()
         assert at_home() == []
         optimizer.mean_gradients()

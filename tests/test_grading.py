@@ -58,7 +58,7 @@ def mean(comm, x):
 
 @pytest.fixture
 def two_exercises(small_course):
-    """The small course with a second exercise, checked alike."""
+    """Return the small course with a second exercise, checked alike."""
     manifest = small_course / "exercises" / "manifest.toml"
     text = manifest.read_text()
     manifest.write_text(text + text[text.index("[[exercise]]") :].replace("e90_mean", "e91_mean"))
@@ -69,7 +69,7 @@ def two_exercises(small_course):
 
 @pytest.fixture
 def group(tmp_path):
-    """Make folders of students: group(ada={"e90_mean": RIGHT}); the folder that holds them."""
+    """Return a function that makes folders of students, as in `group(ada={"e90_mean": RIGHT})`, and returns theirs."""
     folder = tmp_path / "class"
 
     def make(**students):
@@ -286,7 +286,7 @@ def test_a_copy_of_the_solution_with_other_names_is_one_and_no_right_answer_of_t
 
 
 def made_up(students, exercises):
-    """A report of a class in which the first student copied the solutions, and the last handed in nothing."""
+    """Make a report of a class in which the first student copied the solutions, and the last handed in nothing."""
     graded, copied = [], []
     for number, student in enumerate(students):
         for place, exercise in enumerate(exercises):

@@ -14,7 +14,7 @@ from mpcourse.course.check.status_page import Entry, Noted
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine on which time passes when the test says so; what each process computes, and whether it is ready to."""
+    """Make a machine whose time passes when the test says so; what processes compute, and whether they are ready to."""
 
     class Machine:
         now, computed, ready = 100.0, {7: 1.0, 8: 1.0}, {7: True, 8: True}

@@ -42,7 +42,7 @@ def test_training_without_clipping_equals_one_process():
 
 
 def of_grid(size, topology="10 GbE", **arguments):
-    """The grid of each rank, as far as it can be looked at after the run."""
+    """Return the grid of each rank, as far as it can be inspected after the run."""
 
     def program(comm):
         grid = Grid(comm, **arguments)
@@ -79,7 +79,7 @@ def test_a_group_that_straddles_nodes_is_told_by_its_ranks():
     grid = of_grid(6, nodes, data=3, tensor=2)[0][0]
     assert grid.straddling("tensor") == [(2, 3)] and len(grid.straddling("data")) == 2
     with pytest.raises(
-        ValueError, match="tensor axis straddles nodes: rank 2 on node 0, rank 3 on node 1. A node has 3"
+        ValueError, match=r"tensor axis straddles nodes: rank 2 on node 0, rank 3 on node 1. A node has 3"
     ):
         of_grid(6, nodes, data=3, tensor=2, within=["tensor"])
     assert of_grid(6, nodes, data=2, tensor=3, within=["tensor"])[0][0].straddling("tensor") == []

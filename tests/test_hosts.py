@@ -70,7 +70,7 @@ def quiet(*all_hosts: Host) -> bool:
 
 
 def asked(process: psutil.Process) -> list[str]:
-    """The command line of a process; empty where it has ended since it was found."""
+    """Return the command line of a process; empty if it has ended since it was found."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -85,7 +85,7 @@ def not_examined(found: dict[str, dict], name: str, after: str) -> bool:
 
 @contextmanager
 def on_path(*all_hosts: Host):
-    """The cure of PATH: a line above the one that ends ~/.bashrc for shells without a terminal."""
+    """Add the cure of PATH: a line above the one that ends ~/.bashrc for shells without a terminal."""
     for host in all_hosts:
         (host.home / ".bashrc").write_text(f"PATH={PATH}:$PATH\necho welcome\n[ -z $PS1 ] && return\n")
     yield
@@ -93,7 +93,7 @@ def on_path(*all_hosts: Host):
 
 @on_hosts
 def test_a_host_is_a_machine_of_its_own():
-    with hosts(2) as (a, b):
+    with hosts(2) as (a, _b):
         asked = "hostname; cat /proc/sys/kernel/random/boot_id; ls /proc | grep -c '^[0-9]'"
         here, there = a.do(asked).split(), a.do(f"ssh -o BatchMode=yes b '{asked}'").split()
         assert (here[0], there[0]) == ("a", "b")
@@ -404,7 +404,7 @@ def test_a_wall_that_rejects_counts_as_unreachable():
 
 
 def test_the_prediction_is_the_tutorials():
-    assert PARAMETERS == sum(p.numel() for p in mlp().parameters())
+    assert sum(p.numel() for p in mlp().parameters()) == PARAMETERS
     assert round(1e3 * predicted(2), 1) == 60.9  # 2 (p - 1) / p x 7.18 MB over 118 MB/s
     assert predicted(4) == 1.5 * predicted(2)
 

@@ -53,7 +53,7 @@ SERVER = "import os, time; os.kill(os.getppid(), 9); time.sleep(1000)"
 
 @pytest.fixture
 def verdict_on(tmp_path, monkeypatch):
-    """The verdict on e03_balance's text, or on e05_exchange's."""
+    """Return the verdict on e03_balance's text, or on e05_exchange's."""
 
     def judged(exercise, text, sizes=None):
         monkeypatch.setattr(monitor, "STILL", 1.0)

@@ -32,7 +32,7 @@ def test_lab_opens_the_lesson_of_the_next_exercise(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory, time_to_end):
-    """A running JupyterLab without a browser, started as from a shell in which nothing was activated."""
+    """Start a JupyterLab without a browser, as from a shell in which nothing was activated."""
     home = tmp_path_factory.mktemp("home")
     own = home / "own" / "labconfig"
     own.mkdir(parents=True)
@@ -68,7 +68,7 @@ def ask(lab, path, data=None):
 
 
 def execute(lab, kernel, code):
-    """What the code prints in a kernel, asked as the page asks: through the server, which follows a kernel's restarts.
+    """Return what the code prints in a kernel, asked as the page asks: through the server, which follows restarts.
 
     A kernel may start twice, for the ports that are chosen for it can be another's by the time it opens them.
     """

@@ -1,6 +1,7 @@
 """Schedules, LARS, LAMB, RMSprop warm-up and ghost batch norm: by hand, and where they are torch's own."""
 
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -92,7 +93,7 @@ class Problem:
         return sum(((p - goal) ** 2 * (1 + goal**2)).sum() for p, goal in pairs)
 
     def train(self, optimizer, steps, change=None):
-        """The parameters after so many steps; change(step, optimizer) comes before each."""
+        """Return the parameters after so many steps; change(step, optimizer) comes before each."""
         for step in range(steps):
             if change:
                 change(step, optimizer)
@@ -113,7 +114,7 @@ def assert_close(found, want, bound=1e-12):
 
 
 def test_a_first_step_of_lars_is_as_long_as_the_rule_says():
-    """g parallel to w: ||g|| + wd ||w|| is ||g + wd w||, and the step is lr coefficient ||w|| long, whatever g."""
+    """Check that with g parallel to w, ||g|| + wd ||w|| is ||g + wd w||, and the step is lr coefficient ||w|| long."""
     w = nn.Parameter(torch.tensor([[3.0, 4.0]], dtype=torch.float64))
     for size in (1e-6, 1.0, 1e6):
         with torch.no_grad():
@@ -219,7 +220,7 @@ def test_the_change_from_rmsprop_to_sgd_has_its_half_its_ends_and_no_jump():
     assert [sgd_share(step, 10, 4) for step in (11, 12, 13, 99)] == [0.75, 1.0, 1.0, 1.0]
     assert [sgd_share(step, 3, 0) for step in range(5)] == [0, 0, 0, 1, 1]
     fine = [sgd_share(step / 1000, 10, 4) for step in range(14_000)]
-    assert max(b - a for a, b in zip(fine, fine[1:], strict=False)) < 0.26e-3  # the line's slope is 1/4
+    assert max(b - a for a, b in itertools.pairwise(fine)) < 0.26e-3  # the line's slope is 1/4
     assert fine == sorted(fine)
 
 

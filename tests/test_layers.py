@@ -23,7 +23,7 @@ def name_of(file):
 
 
 def room_of(module):
-    """The folder or file below `mpcourse`, or below `mpcourse.course`; of these two themselves None."""
+    """Return the folder or file below `mpcourse`, or below `mpcourse.course`; None for these two."""
     parts = module.split(".")[1:]
     return "/".join(parts[:2] if parts[:1] == ["course"] else parts[:1]) or None
 
@@ -53,7 +53,7 @@ def imports(text, at_once=False, typing=True):
 
 
 def upwards(room, text, known):
-    """The rooms that source text of `room` imports although they are not below it."""
+    """Return the rooms that source text of `room` imports although they are not below it."""
     others = {room_of(module) for module in imports(text)} & set(known)
     return sorted(other for other in others if other != room and known[other] >= known[room])
 
@@ -103,7 +103,7 @@ def graph_of(at_once):
 
 
 def circles(graph):
-    """The sets of modules each of which comes to all others of its set by its imports, and theirs."""
+    """Return the sets of modules each of which reaches all others of its set by its imports, and theirs."""
     reached = {}
     for start in graph:
         seen, coming = set(), [start]

@@ -30,7 +30,7 @@ def edit(path, old, new):
 
 
 def answered(root):
-    """What a learner does to a folder, of every kind. All that is written holds the word `mine`."""
+    """Do what a learner does to a folder, of every kind. All that is written holds the word `mine`."""
     exercises, lessons = root / "exercises", root / "lessons"
     for name in ("e90_same", "e91_head", "e92_task", "e94_gone"):
         text = (exercises / f"{name}.py").read_text()
@@ -49,7 +49,7 @@ def answered(root):
 
 
 def contents(root):
-    """What is in a folder, but for its own records."""
+    """Return what is in a folder, without its own records."""
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -75,7 +75,7 @@ def without_waiting(monkeypatch):
 
 @pytest.fixture
 def course(tmp_path):
-    """A learner's folder of OLD."""
+    """Make a learner's folder of OLD."""
     init(tmp_path / "course", OLD)
     return tmp_path / "course"
 
@@ -148,7 +148,7 @@ def test_a_damaged_manifest_is_mended_by_an_update_and_kept_beside(course):
 
 @pytest.fixture
 def each_step():
-    """Steps are those of a process that has imported next to nothing, whose forks take a tenth of this one's time."""
+    """Run steps in a process that has imported next to nothing, whose forks take a tenth of this one's time."""
     command = [sys.executable, "-m", "tests.learner_folders"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
 
@@ -218,7 +218,7 @@ def test_an_init_that_stops_at_any_step_is_completed(tmp_path, each_step, act):
 
 
 def attempt(run):
-    """The error of `run`; empty for none."""
+    """Return the error of `run`; empty for none."""
     try:
         run()
     except UserError as error:

@@ -36,7 +36,7 @@ def notebook(name):
 
 @pytest.fixture
 def source(tmp_path):
-    """The judged text of a lesson as a file, for functions that read one."""
+    """Write the judged text of a lesson to a file, for functions that read one."""
 
     def write(name):
         path = tmp_path / f"{name}.py"
@@ -202,7 +202,7 @@ def test_lesson_00_leaves_its_exercise_to_the_learner():
 
 @pytest.fixture
 def jupyterlab(tmp_path):
-    """A folder with the first lesson in it, committed, and jupytext's contents manager, by which JupyterLab saves.
+    """Return a folder with the first lesson in it, committed, and jupytext's contents manager, which JupyterLab uses.
 
     A pair is found by jupytext.toml alone.
     """

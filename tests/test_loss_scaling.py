@@ -83,7 +83,7 @@ def test_without_a_scaler_the_step_still_refuses_what_is_not_finite(kind):
         model(torch.full((2, 3), float("nan") if comm.rank else 1.0)).sum().backward()
         optimizer.mean_gradients()
         assert not model.weight.grad.isfinite().any()
-        with pytest.raises(FloatingPointError, match="rank 1: the gradient of 'parameter [01]' is not finite"):
+        with pytest.raises(FloatingPointError, match=r"rank 1: the gradient of 'parameter [01]' is not finite"):
             optimizer.step()
         optimizer.zero_grad()
         model(torch.ones(2, 3)).sum().backward()
@@ -121,7 +121,7 @@ def test_what_is_unscaled_before_the_mean_is_refused_on_the_first_step(kind):
 
 
 def test_an_optimizer_that_is_fused_gets_unscaled_gradients():
-    """torch's fused ones say that they unscale by themselves, but the scaler only sees the optimizer around them."""
+    """Use torch's fused optimizers: they say that they unscale, but the scaler sees the one around them."""
 
     def program(comm, fused):
         torch.manual_seed(0)
@@ -172,7 +172,7 @@ def test_zero_without_a_scaler_still_refuses_a_mean_that_is_not_finite(kind):
         optimizer.zero_grad()
         model(torch.full((2, 3), float("nan") if comm.rank else 1.0)).sum().backward()
         optimizer.mean_gradients()
-        with pytest.raises(FloatingPointError, match="'0.weight' is not finite"):
+        with pytest.raises(FloatingPointError, match=r"'0.weight' is not finite"):
             optimizer.step()
         return True
 

@@ -36,7 +36,7 @@ def program(path, body):
 
 @pytest.fixture
 def python(tmp_path):
-    """A Python by its own account, whose virtual environments hold a pip that only writes down what it is asked."""
+    """Write a script that calls itself Python, whose virtual environments have a pip that records its arguments."""
     pip = f'case "$*" in *nosuchindex*) echo pip fails >&2; exit 1;; *) echo "$@" >>{tmp_path}/pip.log;; esac'
     return program(
         tmp_path / "python3",
@@ -203,7 +203,7 @@ def ci(tmp_path):
 
 
 def one_by_one(asked):
-    """What CI asks for in the foreground, and what meanwhile."""
+    """Return what CI asks for in the foreground, and what meanwhile."""
     meanwhile = [command for command in asked if command in ("make hosts", "apt-get")]
     return [command for command in asked if command not in meanwhile], meanwhile
 

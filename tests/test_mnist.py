@@ -37,7 +37,7 @@ def arrays() -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def folder(tmp_path, arrays):
-    """The four files, plain."""
+    """Write the four files, plain."""
     path = tmp_path / "files"
     path.mkdir()
     for name, array in arrays.items():
@@ -149,7 +149,7 @@ def test_damaged_gzip_is_named_as_such(tmp_path, damage):
     else:
         packed[2] = 99
     (tmp_path / "packed.gz").write_bytes(packed)
-    with pytest.raises(UserError, match="packed.gz is a damaged gzip file"):
+    with pytest.raises(UserError, match=r"packed.gz is a damaged gzip file"):
         read_idx(tmp_path / "packed.gz")
 
 
@@ -357,7 +357,7 @@ def test_a_server_that_tells_no_length_is_believed_if_the_checksum_is_right(serv
 
 def test_a_server_that_falls_silent_ends_in_an_error_and_a_part(server, fetch, tmp_path):
     server.fault = "falls silent"
-    with pytest.raises(UserError, match="lost the connection.*timed out"):
+    with pytest.raises(UserError, match=r"lost the connection.*timed out"):
         fetch(timeout=0.2)
     assert files_in(tmp_path) == [PART]
 
@@ -371,18 +371,18 @@ def test_a_refusal_tells_the_status_and_the_address(server, fetch):
 def test_a_server_that_is_not_there_is_a_user_error(tmp_path):
     with socket.socket() as taken:  # bound and not listening: nobody else gets the port, and it refuses
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(UserError, match="cannot fetch .*refused"):
+        with pytest.raises(UserError, match=r"cannot fetch .*refused"):
             mnist(tmp_path, download=True, mirror=f"http://127.0.0.1:{taken.getsockname()[1]}")
 
 
 def test_a_mirror_that_is_no_address_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match="cannot fetch nowhere/.*name another mirror"):
+    with pytest.raises(UserError, match=r"cannot fetch nowhere/.*name another mirror"):
         mnist(tmp_path, download=True, mirror="nowhere")
 
 
 def test_a_folder_that_cannot_be_written_is_a_user_error(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match="cannot write .*name another folder"):
+    with pytest.raises(UserError, match=r"cannot write .*name another folder"):
         mnist(tmp_path / "file" / "mnist", download=True, mirror=server.mirror, checksums=server.sums)
 
 

@@ -33,7 +33,7 @@ EXCUSED = {
 
 @pytest.fixture(scope="session")
 def suite():
-    """The folder `test` of mpi4py's source."""
+    """Return the folder `test` of mpi4py's source."""
     version = re.search(r"^mpi4py==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
     kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpcourse" / f"mpi4py-{version}-tests"
     if not kept.exists():

@@ -287,7 +287,7 @@ def test_dropout_without_a_seed_follows_torchs_generator():
 
 
 def measured(name, p, m, checkpoint=False, wide=8192, rows=2048):
-    """What a dry box says of stages that cost the same."""
+    """Return what a dry box says of stages that cost the same."""
     with virtual_gpus(p, "A100-SXM4", "NVLink 4", dry=True, overlap=True) as box:
         model = nn.Sequential(*[nn.Linear(wide, wide, bias=False, device="vgpu:0") for _ in range(2 * p)])
         pipeline = parts_on(model, p, chunks(name))
@@ -304,7 +304,7 @@ def measured(name, p, m, checkpoint=False, wide=8192, rows=2048):
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("p, m", [(1, 1), (2, 1), (2, 8), (4, 2), (4, 8), (3, 5)])
 def test_the_boxs_clock_agrees_with_the_replay_within_2_percent(name, p, m):
-    done, box = measured(name, p, m)
+    done, _box = measured(name, p, m)
     one, _ = measured("naive", 1, 1)
     unit = one.busy[0] / 3
     want = replay(MAKERS[name](p, m), Costs(unit, 2 * unit))

@@ -19,7 +19,7 @@ def closed():
 
 
 def placed(schedule, cap=None):
-    """These lists, placed in the order of their replay."""
+    """Place these lists in the order of their replay."""
     made = Placing(len(schedule), len(schedule[0]) // 2, cap, begin=[(0, "F")])
     order = sorted((t.start, s, t.action.kind) for s, row in enumerate(replay(schedule).stages) for t in row)
     for _, stage, kind in order[1:]:
@@ -91,14 +91,14 @@ def test_numbers_that_make_no_sense_are_refused(given):
 
 
 def test_a_start_that_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="cannot be there at the start.*F0 of this stage has not run"):
+    with pytest.raises(ValueError, match=r"cannot be there at the start.*F0 of this stage has not run"):
         Placing(2, 2, begin=[(0, "B")])
 
 
 def test_a_schedule_being_made_lacks_actions_and_no_other_rule():
     rows = [[("F", 0), ("F", 1)], [("F", 0)]]
     assert replay(rows, whole=False).makespan == 2 and replay(zero_bubble_h1(2, 4), whole=False).bubble > 0
-    with pytest.raises(IllegalAction, match="is missing|not in stage"):
+    with pytest.raises(IllegalAction, match=r"is missing|not in stage"):
         replay(rows)
     with pytest.raises(IllegalAction, match="has run already"):
         replay([[("F", 0), ("F", 0)]], whole=False)

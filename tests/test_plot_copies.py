@@ -13,7 +13,7 @@ matplotlib.use("agg")
 
 
 def step(trained):
-    """x goes to vgpu:1 and on to vgpu:2; `trained`: it requires a gradient, else what is multiplied with it does."""
+    """Copy x to vgpu:1 and on to vgpu:2. `trained`: it requires a gradient, else what is multiplied with it does."""
     with virtual_gpus(3) as box:
         x = torch.ones(4, device="vgpu:0", requires_grad=trained)
         w = torch.ones(4, device="vgpu:1", requires_grad=True)

@@ -28,7 +28,7 @@ def close():
 
 
 def bars(axis):
-    """What each bar is, and its (start, end) on the time axis."""
+    """Return what each bar is, and its (start, end) on the time axis."""
     found = {}
     for c in axis.collections:
         if c.get_gid():

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import itertools
 from collections import Counter
 
 import matplotlib
@@ -224,13 +225,13 @@ def test_the_axis_of_time_is_in_a_unit_that_fits(seconds, unit):
 
 
 def heights(axis):
-    """The edges of the columns, and {kind: its height in each}. Asserts that each kind stands on the one before."""
+    """Return the edges of the columns, and {kind: its height in each}. Asserts that kinds are stacked."""
     found, edges, floor = {}, [], 0.0
     for drawn in axis.collections:
         if drawn.get_gid() in KINDS:
             ends = {}  # left edge: bottom and top
             vertices = drawn.get_paths()[0].vertices.tolist()
-            for (x0, y0), (x1, y1) in zip(vertices, vertices[1:], strict=False):
+            for (x0, y0), (x1, y1) in itertools.pairwise(vertices):
                 if y0 == y1 and x0 != x1:
                     ends.setdefault(min(x0, x1), []).append(y0)
             edges = [*sorted(ends), max(x for x, _ in vertices)]
@@ -309,7 +310,7 @@ def test_each_device_that_held_something_has_a_panel():
             assert titles == [f"vgpu:{i}, Tesla P100-SXM2" for i in panels]
         with pytest.raises(ValueError, match="nothing was ever on vgpu:1"):
             plot.memory(box, device=1)
-        with pytest.raises(ValueError, match="not of the host's memory"):
+        with pytest.raises(ValueError, match="not the host's memory"):
             plot.memory(box, device="cpu")
         with pytest.raises(RuntimeError, match="vgpu:7"):
             plot.memory(box, device=7)

@@ -29,7 +29,7 @@ ORDER = "Each of them receives before it sends."
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
-    """The course, with nothing done yet."""
+    """Return the course, with nothing done yet."""
     monkeypatch.setenv("MPCOURSE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MPCOURSE_ROOT", str(ROOT))
     return load_course()
@@ -51,7 +51,7 @@ def met_in(course, name):
 
 
 def refused(capsys, *arguments):
-    """What `mpcourse ARGUMENTS` says: one line, with exit status 2."""
+    """Return what `mpcourse ARGUMENTS` says: one line, with exit status 2."""
     with pytest.raises(SystemExit) as ended:
         main([str(a) for a in arguments])
     said = capsys.readouterr()
@@ -159,12 +159,17 @@ def test_what_another_mpcourse_keeps_is_passed_over(course, check, tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[]", '{"e00_hello": 3}', '{"e00_hello": {"attempts": "many", "tried_at": 3}}', "[" * 100_000, "\x00"]
-    + [
+    [
+        "{",
+        "[]",
+        '{"e00_hello": 3}',
+        '{"e00_hello": {"attempts": "many", "tried_at": 3}}',
+        "[" * 100000,
+        "\x00",
         '{"e00_hello": {"tried_at": "yesterday", "passed_at": "yesterday"}}',
         '{"e00_hello": {"met": [{}], "hints": 1.5}}',
-    ]
-    + ['{"e00_hello": {"met": [{"kind": "a", "why": "b", "headline": "c", "met_at": "0"}], "spoiled": 0}}'],
+        '{"e00_hello": {"met": [{"kind": "a", "why": "b", "headline": "c", "met_at": "0"}], "spoiled": 0}}',
+    ],
 )
 def test_a_damaged_file_is_named_in_one_line_and_not_overwritten(course, capsys, tmp_path, text):
     name = "progress.json"
@@ -340,6 +345,6 @@ def test_a_summary_begins_with_one_line_and_grows(course, check):
     assert summary(lessons()) == ["0 of 32 exercises done."]
     assert summary([LessonProgress(first.lesson, first.rows[:1])]) == ["0 of 1 exercise done."]
     check("e00", COUNT)
-    done, began, checks, met = summary(lessons())
+    _done, began, checks, met = summary(lessons())
     assert began.startswith("You began on ") and "passed" not in began
     assert (checks, met) == ("1 check and 0 hints so far.", "You met 1 misconception and mended 0.")

@@ -1,5 +1,7 @@
 """Public reports about CUDA's memory, clocks and devices, rebuilt small on virtual GPUs that answer to "cuda"."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -84,7 +86,7 @@ def test_a_name_that_is_given_anew_holds_two_tensors_for_a_moment(forget):
 
 
 def test_out_of_memory_tells_what_was_asked_and_what_is_free():
-    """ "Tried to allocate 16.00 GiB (GPU 0; 11.93 GiB total capacity; 4.00 GiB already allocated; ...)" was made to be.
+    """Report: "Tried to allocate 16.00 GiB (GPU 0; 11.93 GiB total capacity; 4.00 GiB already allocated; ...)".
 
     https://github.com/pytorch/pytorch/pull/13751
     """
@@ -134,7 +136,7 @@ def test_adding_up_losses_of_an_evaluation_keeps_their_graphs(how, growth):
                 loss = model(x).pow(2).mean()
             total = total + (loss.item() if how == "item" else loss)
             held.append(torch.cuda.memory_allocated())
-    assert [b - a for a, b in zip(held[1:-1], held[2:], strict=True)] == [growth] * 2
+    assert [b - a for a, b in itertools.pairwise(held)] == [growth] * 2
 
 
 def test_adding_up_losses_after_backward_keeps_no_tensor_more():
@@ -163,7 +165,7 @@ def test_a_list_of_losses_grows_by_a_block_each():
             losses.append(model(torch.randn(8, 256, device="cuda")).pow(2).mean())
             losses[-1].backward()
             held.append(torch.cuda.memory_allocated())
-    assert [b - a for a, b in zip(held[1:-1], held[2:], strict=True)] == [512] * 2
+    assert [b - a for a, b in itertools.pairwise(held)] == [512] * 2
 
 
 def test_evaluation_mode_keeps_activations_and_no_grad_does_not():
@@ -265,7 +267,7 @@ def test_a_tenth_trained_keeps_a_third_of_the_memory(trained):
 
 
 def test_a_modules_to_moves_it_and_a_tensors_to_returns_another():
-    """ "Expected all tensors to be on the same device": the model had been moved, the input had not.
+    """Report: "Expected all tensors to be on the same device": the model had been moved, the input had not.
 
     https://github.com/bentrevett/pytorch-pos-tagging/pull/5
     """
@@ -274,7 +276,7 @@ def test_a_modules_to_moves_it_and_a_tensors_to_returns_another():
         model.to("cuda")
         x.to("cuda")
         assert model.weight.device.type == "cuda" and x.device.type == "cpu"
-        with pytest.raises(RuntimeError, match="(?s)Expected all tensors to be on the same device.*cuda:0.*cpu"):
+        with pytest.raises(RuntimeError, match=r"(?s)Expected all tensors to be on the same device.*cuda:0.*cpu"):
             model(x)
         assert model(x.to("cuda")).device == torch.device("cuda:0")
 
@@ -338,7 +340,7 @@ def test_a_product_is_enqueued_at_once_and_takes_its_time_until_synchronize():
         times.append(box.now)
         y[0, 0].cpu()
         times.append(box.now)
-        enqueued, computed, copied = (b - a for a, b in zip(times, times[1:], strict=False))
+        enqueued, computed, copied = (b - a for a, b in itertools.pairwise(times))
         least = 10 * 2 * 8192**3 / 19.5e12  # at the peak that NVIDIA states for float32
     assert enqueued < 0.001 and computed > least > 100 * copied
 

@@ -33,13 +33,13 @@ def close(found, wanted):
 
 
 def one_weight(comm, kind="bucketed", rate=1.0, **options):
-    """A weight of one number, 0, and its optimizer over ranks."""
+    """Return a weight of one number, 0, and its optimizer over ranks."""
     weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
     return weight, MultiNodeOptimizer(torch.optim.SGD([weight], rate, **options), create_communicator(kind, comm))
 
 
 def linear_problem(n):
-    """A layer, n examples of it, their targets, and the gradient of its weight in one process."""
+    """Return a layer, n examples of it, their targets, and the gradient of its weight in one process."""
     generator = torch.Generator().manual_seed(n)
     x, y = (torch.randn(n, k, generator=generator, dtype=torch.float64) for k in (3, 1))
     layer = nn.Linear(3, 1, dtype=torch.float64)
@@ -48,7 +48,7 @@ def linear_problem(n):
 
 
 def mean_gradient(comm, layer, loss, kind="flat"):
-    """The gradient of a layer's weight, averaged over ranks, where a rank's loss is loss(its copy of the layer)."""
+    """Return the mean gradient of a layer's weight over ranks, where a rank's loss is loss(its copy of the layer)."""
     mine, communicator = copy.deepcopy(layer), create_communicator(kind, comm)
     communicator.attach(mine)
     loss(mine, communicator).backward()
@@ -237,7 +237,7 @@ def test_with_no_sync_four_passes_send_what_one_sends():
 
 @KINDS
 def test_a_branch_that_one_rank_runs_counts_as_zeros_on_the_others(kind):
-    """ "Expected to have finished reduction in the prior iteration": ranks ran different branches of a model.
+    """Report: "Expected to have finished reduction in the prior iteration": ranks ran different branches of a model.
 
     https://github.com/open-mmlab/mmdetection/pull/6697
     """
@@ -373,7 +373,7 @@ def test_momentum_that_rank_0_alone_loaded_is_refused(kind, when):
         weight.grad = torch.ones_like(weight)
         optimizer.step()
 
-    with pytest.raises((ValueError, RuntimeError), match="momentum_buffer|rank 0 compares what it loaded"):
+    with pytest.raises((ValueError, RuntimeError), match=r"momentum_buffer|rank 0 compares what it loaded"):
         run(program, 2)
 
 
@@ -551,7 +551,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_leaves_the_batch_out_on_all(kind)
 
 
 def of_ranks(whole, shares, program, size):
-    """What `program(a copy of the layer, this rank's part of `whole`, communicator)` returns on each rank."""
+    """Return what `program(a copy of the layer, this rank's part of `whole`, communicator)` returns on each rank."""
 
     def on_rank(comm):
         return program(whole[0], whole[1][list(shares[comm.rank])], create_communicator("flat", comm))

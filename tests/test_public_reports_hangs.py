@@ -17,7 +17,7 @@ KINDS = pytest.mark.parametrize("kind", ["naive", "flat", "bucketed"])
 
 
 def one_weight(comm, kind="bucketed"):
-    """A weight of one number, 1, and its optimizer over ranks."""
+    """Return a weight of one number, 1, and its optimizer over ranks."""
     weight = nn.Parameter(torch.ones(1))
     return weight, MultiNodeOptimizer(torch.optim.SGD([weight], 1.0), create_communicator(kind, comm))
 
@@ -97,7 +97,7 @@ def test_a_batch_that_each_rank_leaves_out_elsewhere_is_not_averaged_with_anothe
                 optimizer.step()
         return weight.item()
 
-    with pytest.raises((ValueError, RuntimeError), match="step|batch|drops"):
+    with pytest.raises((ValueError, RuntimeError), match=r"step|batch|drops"):
         run(program, 2)
 
 
@@ -142,7 +142,7 @@ def test_an_overflow_on_one_rank_halves_the_scale_on_all(kind):
 
 @pytest.mark.parametrize("stage", [ShardedGradients, ShardedParameters])
 def test_torchs_clipping_of_sharded_gradients_is_refused_or_right(stage):
-    """torch's clip_grad_norm_ found the norm of what this rank has, and clipped by that, or not at all.
+    """Clip over all ranks, where torch's clip_grad_norm_ found the norm of what this rank has, or did not clip.
 
     https://github.com/pytorch/pytorch/issues/170862 and https://github.com/pytorch/pytorch/issues/72548
     """
@@ -173,7 +173,7 @@ def test_an_expert_that_one_rank_skips_is_named(stage):
         x = model["gate"](torch.ones(1, 2))
         model["head"](model["expert"](x) if comm.rank == 0 else x).sum().backward()
 
-    with pytest.raises((RuntimeError, ValueError), match="(?s)expert.*head|head.*expert"):
+    with pytest.raises((RuntimeError, ValueError), match=r"(?s)expert.*head|head.*expert"):
         run(program, 2)
 
 
@@ -191,7 +191,7 @@ def test_layers_in_another_order_on_one_rank_are_named(stage):
         first, second = ("left", "right") if comm.rank == 0 else ("right", "left")
         model[second](model[first](torch.ones(1, 2))).sum().backward()
 
-    with pytest.raises((RuntimeError, ValueError), match="(?s)left.*right|right.*left"):
+    with pytest.raises((RuntimeError, ValueError), match=r"(?s)left.*right|right.*left"):
         run(program, 2)
 
 
@@ -279,7 +279,7 @@ def test_data_parallel_of_one_process_is_refused_in_our_words_or_works():
 
 @pytest.mark.parametrize("spec", ["RTX 3090", "RTX 4090"])
 def test_consumer_cards_have_no_peer_access(spec):
-    """ "Device=0 CANNOT Access Peer Device=1": P2P could not be enabled in a server with 3090s.
+    """Report: "Device=0 CANNOT Access Peer Device=1": P2P could not be enabled in a server with 3090s.
 
     https://github.com/NVIDIA/nccl/issues/1127 and https://github.com/efeslab/Nanoflow/issues/22
     """

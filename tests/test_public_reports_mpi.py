@@ -32,7 +32,7 @@ def test_real_ranks_find_the_same(mpirun):
 
 
 def named(program, *patterns, size=3, error=ClusterError, **options):
-    """The error that `program` ends in; each of the patterns is in its text."""
+    """Return the error that `program` ends in; each of the patterns is in its text."""
     with pytest.raises(error) as raised:
         run(program, size, **options)
     for pattern in patterns:

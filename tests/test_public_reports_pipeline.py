@@ -337,7 +337,7 @@ def test_a_tuple_that_crosses_a_cut_stays_one_argument(checkpoint):
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_frozen_first_stage_gets_no_gradient_and_sends_none(checkpoint):
-    """ "element 0 of tensors does not require grad": checkpoints of a stage whose input needs no gradient failed.
+    """Report: "element 0 of tensors does not require grad": checkpoints of a stage without an input gradient failed.
 
     https://github.com/deepspeedai/DeepSpeed/issues/4479
     """

@@ -45,7 +45,7 @@ def values(model, update):
 
 
 def one_process(ranks, make=sgd, clip=None, passes=1, model=None):
-    """The parameters and the norm of a process that has the inputs of all ranks, after one step."""
+    """Return the parameters and the norm of a process that has the inputs of all ranks, after one step."""
     model = copy.deepcopy(model or tower())
     optimizer = make([p for p in model.parameters() if p.requires_grad])
     for rank in range(ranks):
@@ -150,7 +150,7 @@ def test_the_number_of_parameters_stays_what_it_is(stage):
 @STAGES
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_clipping_is_by_the_norm_of_all_shards(stage, ranks):
-    """torch's clip_grad_norm_ on sharded parameters took the norm of a rank's shards for that of all.
+    """Clip sharded parameters, where torch's clip_grad_norm_ took the norm of a rank's shards for that of all.
 
     https://github.com/pytorch/pytorch/issues/72548 and https://github.com/pytorch/pytorch/issues/170862
     """
@@ -374,7 +374,7 @@ def test_bfloat16_weights_move_by_small_steps_only_with_a_float32_copy(stage, ma
 @STAGES
 @pytest.mark.parametrize(("before", "after"), [(4, 3), (2, 4)])
 def test_a_run_goes_on_with_another_number_of_ranks(stage, before, after, tmp_path):
-    """ "The checkpoint being loaded used a DP world size of 4 but the current world size is 6": that was not supported.
+    """Report: "The checkpoint being loaded used a DP world size of 4 but the current world size is 6".
 
     https://github.com/deepspeedai/DeepSpeed/issues/2898 and https://github.com/deepspeedai/DeepSpeed/issues/7628
     """

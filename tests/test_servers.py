@@ -146,7 +146,7 @@ def test_an_even_number_of_servers_gets_all_weights_on_half_of_them_if_parameter
 def test_the_only_server_sees_every_version():
     def program(comm):
         seen = []
-        _, row = linear(comm, Asynchronous(), 4, [0, 1, 1], on_update=seen.append)
+        _, _row = linear(comm, Asynchronous(), 4, [0, 1, 1], on_update=seen.append)
         return seen
 
     assert run(program, 3).results == [[1, 2, 3, 4], [], []]
@@ -203,7 +203,7 @@ def test_where_a_worker_is_gone_the_others_say_so_and_all_end(mpirun):
 
 
 def local(comm, kind, steps, make=lambda p: torch.optim.SGD(p, 0.2), **options):
-    """Some steps on this rank's own batches; the parameters after each, one row."""
+    """Do some steps on this rank's own batches; return the parameters after each, one row."""
     torch.manual_seed(comm.rank)
     model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)).double()
     communicator = create_communicator(kind, comm)

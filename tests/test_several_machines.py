@@ -21,7 +21,7 @@ on_hosts = pytest.mark.skipif(bool(not_allowed()), reason=not_allowed())
 
 
 def blocks(*kinds: str) -> list[str]:
-    """The guide's blocks of these kinds, in their order."""
+    """Return the guide's blocks of these kinds, in their order."""
     return [text for kind, text in BLOCKS if kind in kinds]
 
 

@@ -25,7 +25,7 @@ WITHOUT_SPHINX = not all(map(importlib.util.find_spec, ("sphinx", "myst_nb", "py
 
 @functools.cache
 def built_site():
-    """The folder of the pages that Sphinx makes, once for all tests."""
+    """Return the folder of the pages that Sphinx makes, once for all tests."""
     folder = Path(tempfile.mkdtemp(prefix="mpcourse-site-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     assert SITE.build(folder) == 0
@@ -34,7 +34,7 @@ def built_site():
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """The folder that Sphinx would read."""
+    """Return the folder that Sphinx would read."""
     folder = tmp_path_factory.mktemp("sources")
     SITE.write_sources(folder)
     return folder

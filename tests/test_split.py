@@ -211,7 +211,7 @@ def test_an_ensemble_is_what_two_networks_are_good_for(box):
 
 
 def assert_equal_to_the_whole(whole, parts, x, weights):
-    """Outputs, and gradients of the input and of all parameters, of `parts` (on virtual GPUs) against `whole`."""
+    """Compare outputs, and gradients of the input and of all parameters, of `parts` (on virtual GPUs) with `whole`."""
     a, b = x.clone().requires_grad_(), x.to("vgpu:0").requires_grad_()
     wanted, got = whole(a), parts(b)
     torch.testing.assert_close(got.cpu(), wanted)

@@ -26,7 +26,7 @@ def data(request):
 
 
 def schedules(steps):
-    """A rate of its own for each run: constant, warmed up, decaying."""
+    """Return a rate of its own for each run: constant, warmed up, decaying."""
     return [
         Schedule(peak=0.3),
         Schedule(peak=0.1),
@@ -37,7 +37,7 @@ def schedules(steps):
 
 
 def plain(data, seed, schedule, batch_size, epochs, make, record_every=None):
-    """The run that one of many is to equal: model and curve."""
+    """Return the run that one of many should equal: model and curve."""
     torch.manual_seed(seed)
     model = mlp(WIDTHS).to(data.train.images.dtype)
     optimizer = make(model.parameters(), schedule.peak)

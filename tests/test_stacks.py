@@ -42,7 +42,7 @@ NOBODY = 2**30  # an id that no process has
 
 @contextmanager
 def rank(folder, code):
-    """A rank that checks `code`; its process id, as soon as it is in that code."""
+    """Start a rank that checks `code`; return its process id, as soon as it is in that code."""
     file = folder / "answer.py"
     file.write_text(code)
     job = Job("e05_exchange", str(file), ["exchange"], "mpcourse.course.check.cases.e05_exchange", str(folder), 100.0)

@@ -49,7 +49,7 @@ def toml(table):
 
 
 def whole(table, folder):
-    """The rows and curves of a study that nobody stops."""
+    """Return the rows and curves of a study that is not stopped."""
     study = make_study(table)
     run(lambda comm: run_study(comm, study, Folder(folder)), 1)
     return Folder(folder).read_rows(), Folder(folder).read_curves()
@@ -57,7 +57,7 @@ def whole(table, folder):
 
 @functools.cache
 def never_killed():
-    """The rows of LONG."""
+    """Return the rows of LONG."""
     with tempfile.TemporaryDirectory() as folder:
         return whole(LONG, Path(folder) / "whole")[0]
 

@@ -22,7 +22,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """What torchrun's ranks come to; one start for all twins."""
+    """Return the results of torchrun's ranks; one start serves all twins."""
     file = tmp_path_factory.mktemp("twins") / "theirs.pt"
     done = subprocess.run(
         torchrun("--standalone", "--nproc-per-node", 4, TWINS / "theirs.py", "--save", file),

@@ -118,7 +118,7 @@ def test_a_gradient_that_nobody_gave_is_zeros_on_the_right_device(program, secon
 def test_zeros_for_a_missing_gradient_are_memory_of_its_device():
     with virtual_gpus(2) as box:
         x = torch.ones(1000, 1000, device="vgpu:0", requires_grad=True)
-        first, second = (x * 2).chunk(2)
+        first, _second = (x * 2).chunk(2)
         loss = first.to("vgpu:1").sum()
         box.reset()
         loss.backward()

@@ -16,7 +16,7 @@ A100 = "A100-SXM4"
 
 
 def seconds(box, run):
-    """What `run` keeps the device busy."""
+    """Return how long `run` keeps the device busy."""
     box.reset()
     run()
     return busy(box.events, "vgpu:0")
@@ -410,8 +410,14 @@ def test_batch_norm_reads_its_images_twice_as_its_statistics_come_first(box):
 
 @pytest.mark.parametrize(
     ("gpu", "link"),
-    [(A100, "PCIe 4.0 x16"), ("H100-SXM", "PCIe 5.0 x16"), ("H200-SXM", "PCIe 5.0 x16"), ("B200-SXM", "PCIe 5.0 x16")]
-    + [("Tesla V100-SXM2", "PCIe 3.0 x16"), ("L40S", "PCIe 4.0 x16")],
+    [
+        (A100, "PCIe 4.0 x16"),
+        ("H100-SXM", "PCIe 5.0 x16"),
+        ("H200-SXM", "PCIe 5.0 x16"),
+        ("B200-SXM", "PCIe 5.0 x16"),
+        ("Tesla V100-SXM2", "PCIe 3.0 x16"),
+        ("L40S", "PCIe 4.0 x16"),
+    ],
 )
 def test_a_gpu_has_the_link_to_its_host_that_it_is_built_with(gpu, link):
     with virtual_gpus(1, gpu) as box:

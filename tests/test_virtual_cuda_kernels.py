@@ -265,7 +265,7 @@ def test_kernels_that_are_switched_off_are_not_taken():
         with sdpa_kernel(SDPBackend.MATH):
             F.scaled_dot_product_attention(q, q, q)
         assert "_safe_softmax" in kernels(box)
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(RuntimeError, match="leave SDPBackend.MATH on"):
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(RuntimeError, match=r"leave SDPBackend.MATH on"):
             F.scaled_dot_product_attention(q.float(), q.float(), q.float())
 
 

@@ -324,7 +324,7 @@ def test_a_range_that_cannot_be(dry):
             torch.arange(0, 1, 0, device="vgpu:0")
         with pytest.raises(RuntimeError, match="inconsistent with step sign"):
             torch.arange(3, 1, device="vgpu:0")
-        with pytest.raises(torch.OutOfMemoryError, match="745.06 GiB asked"):
+        with pytest.raises(torch.OutOfMemoryError, match=r"745.06 GiB asked"):
             torch.arange(10**11, device="vgpu:0")
 
 

@@ -33,7 +33,7 @@ OTHER_COPIES = {"tensordot", "nn.functional.linear_cross_entropy.chunked_none"}
 
 
 def facts(call, mode, dry):
-    """What a device does and holds, forward and then backward; or the line of a refusal."""
+    """Return what a device does and holds, forward and then backward; or the line of a refusal."""
     function, args, kwargs = call
     with virtual_gpus(1, dry=dry) as box:
         args, kwargs = on("vgpu:0", (args, kwargs))
@@ -70,7 +70,7 @@ def facts(call, mode, dry):
 
 
 def differences(name, call, mode):
-    """What differs, a line each."""
+    """Return what differs, a line each."""
     data, dry = facts(call, mode, False), facts(call, mode, True)
     if isinstance(dry, str):
         if data == dry or (isinstance(data, str) and data[:40] == dry[:40]):

@@ -56,7 +56,7 @@ def test_attention_in_evaluation_gives_the_bits_of_the_cpu(weights, averaged, dr
     options = {"need_weights": weights, "average_attn_weights": averaged}
     with torch.no_grad():
         expected = [t for t in attention(x, x, x, **options) if t is not None]
-    got, names, peak, after = evaluate(attention, x, dry, **options)
+    got, names, _peak, after = evaluate(attention, x, dry, **options)
     assert after == 1 + (2 / (HEADS if averaged else 1) if weights else 0)
     assert names.count("bmm") == (2 if weights else 0)
     assert dry or all(map(torch.equal, got, expected))

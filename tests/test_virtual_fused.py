@@ -107,7 +107,7 @@ class Layer(nn.Module):
 @pytest.mark.parametrize("dry", [False, True])
 @pytest.mark.parametrize("s, b, h, a", [(64, 2, 128, 4), (128, 1, 64, 2)])
 def test_a_transformer_layer_holds_the_activations_of_korthikanti(s, b, h, a, dry):
-    """s b h (34 + 5 a s / h) bytes in half precision, arXiv 2205.05198, equation 1."""
+    """Check s b h (34 + 5 a s / h) bytes in half precision, arXiv 2205.05198, equation 1."""
     with virtual_gpus(1, dry=dry) as box:
         layer, x = Layer(h, a).to("vgpu:0", BF16), torch.randn(b, s, h).to("vgpu:0", BF16).requires_grad_()
         before = held(box) - x.nbytes
@@ -173,7 +173,7 @@ def test_a_recurrent_layer_has_the_bits_of_the_cpu_and_without_data_the_same_ope
 
 @pytest.mark.parametrize("make, nbytes", [(nn.LSTM, 736_000_000), (nn.GRU, 864_000_000)])
 def test_the_reserve_is_that_which_was_measured_of_cudnn(make, nbytes):
-    """pytorch issue 2895: four layers of 320 units, 123 features, 25 000 rows."""
+    """Compare with pytorch issue 2895: four layers of 320 units, 123 features, 25 000 rows."""
     with virtual_gpus(1, dry=True) as box:
         layer, x = make(123, 320, 4).to("vgpu:0"), torch.randn(1000, 25, 123, device="vgpu:0")
         before = held(box)

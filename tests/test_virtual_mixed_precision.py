@@ -35,7 +35,7 @@ def operations(box):
 
 
 def bytes_of(box, i=0):
-    """The peak without what cuBLAS takes."""
+    """Return the peak without what cuBLAS takes."""
     return box.ledger.most[i] - sum(w.allocation.nbytes for w in box.workspaces.values())
 
 

@@ -186,7 +186,7 @@ def test_threads_that_enter_the_box_work_side_by_side(box):
             seen = []
             for _ in range(20):
                 barrier.wait(30)
-                a, b = (w * 2).chunk(2, 1)
+                a, _b = (w * 2).chunk(2, 1)
                 a.register_hook(lambda g: seen.append(g.device))
                 (a.to("cpu").sum() + F.one_hot(input=torch.zeros(2, dtype=torch.long, device=device)).sum()).backward()
             return w.grad.device, set(seen), w.grad.tolist()
@@ -221,7 +221,7 @@ def steps(box, n):
     def run():
         for _ in range(n):
             optimizer.zero_grad()
-            a, b = model(torch.randn(3, 4).to("vgpu:0")).chunk(2, 1)
+            a, _b = model(torch.randn(3, 4).to("vgpu:0")).chunk(2, 1)
             a.to("vgpu:1").square().mean().backward()
             optimizer.step()
 

@@ -13,7 +13,7 @@ DEVICE = "vgpu:0"
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch):
-    """The operations whose shapes torch was asked for, and nothing remembered from before."""
+    """Record the operations whose shapes torch was asked for, with nothing cached from before."""
     from mpcourse.virtual.gpus import shape_cache
 
     monkeypatch.setattr(shape_cache, "_results", {})
@@ -101,5 +101,5 @@ def test_a_tensor_whose_storage_is_replaced_has_the_new_one(box):
 
 def test_what_is_refused_is_refused_again(box):
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="3.*4|4.*3"):
+        with pytest.raises(RuntimeError, match=r"3.*4|4.*3"):
             torch.ones(3, device=DEVICE) + torch.ones(4, device=DEVICE)

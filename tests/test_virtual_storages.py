@@ -19,7 +19,7 @@ def test_a_storage_that_is_freed_and_comes_back_is_counted(box):
         storage.resize_(nbytes)
         assert box.ledger.used == [0, nbytes] and torch.vgpu.memory_allocated(1) == -(-nbytes // 512) * 512
     assert x.device == torch.device("vgpu:1") and box.ledger.kinds(1) == {"inputs": 8000}
-    with pytest.raises(torch.OutOfMemoryError, match="vgpu:1 is out of memory: 1024.00 GiB asked"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"vgpu:1 is out of memory: 1024.00 GiB asked"):
         storage.resize_(2**40)
     assert box.ledger.used[1] == 8000 == storage.nbytes()  # as it was
     del x, storage

@@ -1,5 +1,6 @@
 """The clock: lanes, waits, copies, and the roofline. All times are virtual, so they are exact."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -75,7 +76,7 @@ def test_a_device_works_through_its_queue_in_order():
     with virtual_gpus(1) as box:
         train(box)
         ran = [e for e in box.events if e.lane == "vgpu:0"]
-        assert all(a.end <= b.start for a, b in zip(ran, ran[1:], strict=False))
+        assert all(a.end <= b.start for a, b in itertools.pairwise(ran))
         assert all(e.start >= e.issued for e in ran)
 
 

@@ -57,7 +57,7 @@ def test_a_box_replaces_what_its_table_names_and_nothing_else(found):
 
 
 def current():
-    """What the table's attributes and entries are now."""
+    """Return what the table's attributes and entries are now."""
     found = []
     for owner, name, _ in torch_patches.TABLE:
         values = owner if isinstance(owner, dict) else vars(owner)

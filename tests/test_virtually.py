@@ -33,7 +33,7 @@ def on_virtual(tmp_path):
 
 @pytest.fixture
 def verdict_on(on_virtual, tmp_path):
-    """The verdict on a body that goes wrong."""
+    """Return the verdict on a body that goes wrong."""
 
     def judged(body, size=2, head=HEAD):
         with pytest.raises(OnVirtualRank) as caught:

@@ -34,7 +34,7 @@ def run(command, status=0, **options):
 
 
 def build(folder, umask):
-    """A wheel of a copy of the clone, made by the command of docs/install.md, but with the setuptools that there is."""
+    """Make a wheel of a copy of the clone, by the command of docs/install.md, but with the installed setuptools."""
     for name in SOURCES:
         shutil.copyfile(ROOT / name, folder / name)  # without its date
     for name in FOLDERS:
@@ -70,7 +70,7 @@ def test_the_wheel_holds_what_a_clone_makes_a_folder_of_and_nobodys_work(wheel, 
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """Runs a command in an environment that holds the wheel, and sees what this one has beside it."""
+    """Return a function that runs a command in an environment with the wheel, which sees this one's packages."""
     environment = tmp_path_factory.mktemp("environment")
     run([sys.executable, "-m", "venv", "--without-pip", environment])
     (packages,) = environment.glob("lib/python*/site-packages")

@@ -91,9 +91,9 @@ def test_parameters_are_counted_once_and_frozen_ones_left_out():
 
 def test_what_cannot_be_sharded_is_told_on_every_rank():
     def program(comm):
-        with pytest.raises(ValueError, match="rank 1 has another model than rank 0: parameter 0 is .4, 3. float32"):
+        with pytest.raises(ValueError, match=r"rank 1 has another model than rank 0: parameter 0 is .4, 3. float32"):
             ShardedOptimizer(plain, nn.Linear(3, 3 + comm.rank % 2), comm)
-        with pytest.raises(ValueError, match="'scale' is of no layer"):
+        with pytest.raises(ValueError, match="'scale' belongs to no layer"):
             model = nn.Sequential(nn.Linear(2, 2))
             model.scale = nn.Parameter(torch.ones(1))
             ShardedParameters(plain, model, comm)
@@ -130,7 +130,7 @@ def test_optimizers_that_look_at_whole_layers_are_refused(make, said):
 
 
 def twelves():
-    """A model whose layers' parameters are shared alike by 2, 3 and 4 ranks: 72, 156 and 156 of them."""
+    """Make a model whose layers' parameters 2, 3 and 4 ranks share alike: 72, 156 and 156 of them."""
     return nn.Sequential(nn.Linear(5, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 12))
 
 
@@ -209,6 +209,6 @@ def test_a_gradient_penalty_is_refused_by_stage_3_and_right_in_stage_2(stage):
         penalty(model, x).backward()
         return update.step() - sum(g.pow(2).sum().item() for g in wanted) ** 0.5
 
-    with pytest.raises(RuntimeError, match="create_graph=True.*Take stage 2"):
+    with pytest.raises(RuntimeError, match=r"create_graph=True.*Take stage 2"):
         run(lambda comm: program(comm, stage), 2)
     assert run(lambda comm: program(comm, ShardedGradients), 2).results == [pytest.approx(0, abs=1e-12)] * 2

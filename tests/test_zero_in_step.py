@@ -40,7 +40,7 @@ def test_real_ranks_say_it_all_and_end(mpirun):
 @pytest.mark.parametrize("kind", STAGES)
 @pytest.mark.parametrize("batches", [({3}, {1}), (set(), {2}), ({4}, {2})])
 def test_ranks_that_leave_out_different_batches_are_named(kind, batches):
-    with pytest.raises(RankFailed, match="different batches.*: 0 on rank 0, 1 on rank 1|rank 0 steps, rank 1 "):
+    with pytest.raises(RankFailed, match=r"different batches.*: 0 on rank 0, 1 on rank 1|rank 0 steps, rank 1 "):
         run(lambda comm: zero_in_step.train(comm, kind, leave_out=batches[comm.rank]), 2)
 
 
@@ -57,7 +57,7 @@ def test_a_batch_that_was_dropped_before_others_are_added_up_is_named(kind):
             model(torch.ones(1, 3)).sum().backward()
         optimizer.step()
 
-    with pytest.raises(RankFailed, match="in step 1 ranks average gradients of different batches.* 1 on rank 1"):
+    with pytest.raises(RankFailed, match=r"in step 1 ranks average gradients of different batches.* 1 on rank 1"):
         run(program, 2)
 
 
@@ -92,7 +92,7 @@ def test_layers_without_names_are_numbered():
             layer(torch.ones(1, 3))
         return optimizer
 
-    with pytest.raises(RankFailed, match="rank 0 runs the forward pass of layer 0, rank 1 .* of layer 1"):
+    with pytest.raises(RankFailed, match=r"rank 0 runs the forward pass of layer 0, rank 1 .* of layer 1"):
         run(program, 2)
 
 

@@ -27,7 +27,7 @@ class Branches(nn.Module):
 @pytest.mark.parametrize("kind", ["ShardedOptimizer", "ShardedGradients", "OverlappedGradients"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_parameter_that_a_rank_does_not_reach_counts_as_zeros(kind, size):
-    """Ranks take different branches, twice before a step. (In stage 3 all take the same: they gather it together.)"""
+    """Let ranks take different branches, twice before a step; in stage 3 all take the same, and gather it together."""
     x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
 
     def loss(model, rank, time):

@@ -72,7 +72,7 @@ def test_parts_that_do_not_fit_are_refused_before_anything_changes():
         parts = comm.allgather(part)
         with pytest.raises(ValueError, match=r"the parts of all ranks are needed, in their order: got \[1, 0\]"):
             update.load_state_dicts(parts[::-1])
-        with pytest.raises(ValueError, match="the parts are of other parameters, groups or bucket_bytes"):
+        with pytest.raises(ValueError, match="the parts come from other parameters, groups or bucket_bytes"):
             ShardedOptimizer(OPTIMIZERS["adam"], nn.Linear(3, 3), comm).load_state_dicts(parts)
         return all(map(torch.equal, values(update, model), before))
 
@@ -162,7 +162,7 @@ def test_a_batch_that_is_not_finite_on_one_rank_is_refused_on_all_with_the_param
         update.zero_grad()
         model(torch.ones(1, 2)).sum().backward()
         model[1](torch.tensor([[1.0, float("nan")]] if comm.rank == 2 else [[1.0, 1.0]])).sum().backward()
-        with pytest.raises(FloatingPointError, match="gradients of '1.weight' is not finite, so nothing was updated"):
+        with pytest.raises(FloatingPointError, match=r"gradients of '1.weight' is not finite, so nothing was updated"):
             update.step()
         pairs = zip(update.state_dict()["units"], before["units"], strict=True)
         return all(torch.equal(a["master"], b["master"]) for a, b in pairs) and not update.optimizer.state

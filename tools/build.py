@@ -47,7 +47,7 @@ NO_OUTPUT = {"remove-cell", "remove-output"}  # tags of cells that show a learne
 
 
 def read_source(path: Path) -> nbformat.NotebookNode:
-    """The notebook that a text stands for, without outputs, with metadata and cell ids of its own making."""
+    """Return the notebook of a text, without outputs, with metadata and cell ids of its own."""
     book = jupytext.read(path, fmt="py:percent")
     book.metadata = nbformat.from_dict(METADATA)
     seen: Counter[str] = Counter()
@@ -62,7 +62,7 @@ def read_source(path: Path) -> nbformat.NotebookNode:
 
 
 def canonical(path: Path) -> str:
-    """The text as jupytext itself writes it for this notebook.
+    """Return the text as jupytext itself writes it for this notebook.
 
     JupyterLab refuses to open a pair whose text differs from that, be it by a blank line.
     """
@@ -111,7 +111,7 @@ def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
 
 
 def digest(book: nbformat.NotebookNode) -> str:
-    """What changes where a cell or an output of a notebook does. A notebook that holds its own is as it was built."""
+    """Return what changes where a cell or an output of a notebook does; one that holds its own is as it was built."""
     return hashlib.sha256(json.dumps(book.cells, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -132,7 +132,7 @@ def renew(path: Path) -> bool:
 def judged(name: str) -> tuple[str, str]:
     """Text and notebook by which a lesson is judged.
 
-    Those in the working tree if `make lessons` made that notebook. Otherwise somebody used it: JupyterLab saves a
+    Those in the working tree if `make lessons` made that notebook. Otherwise a learner used it: JupyterLab saves a
     learner's outputs and cells, the cells to the text as well. Then those of the last commit count. CI checks out a
     commit, so there the two are the same and nothing escapes.
     """
@@ -147,7 +147,7 @@ def judged(name: str) -> tuple[str, str]:
 
 
 def _committed(path: str) -> str:
-    """A file's text in the last commit; empty where there is no git or no such file."""
+    """Return a file's text in the last commit; empty where there is no git or no such file."""
     try:
         shown = subprocess.run(["git", "-C", str(LESSONS), "show", f"HEAD:{path}"], capture_output=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):

@@ -58,7 +58,7 @@ LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)[^)\s]*\)")  # to a file, which Co
 
 
 def first_cell() -> nbformat.NotebookNode:
-    """What Colab's copies begin with. Elsewhere it does nothing."""
+    """Return the cell that Colab's copies begin with. Elsewhere it does nothing."""
     cell = nbformat.v4.new_code_cell(FIRST.replace("VERSION", __version__).rstrip())
     cell.id = hashlib.sha256(cell.source.encode()).hexdigest()[:12]
     cell.metadata = nbformat.from_dict({"cellView": "form", "tags": ["colab"]})

@@ -29,7 +29,7 @@ HARMLESS = {"timeout", "default-timeout", "retries", "disable-pip-version-check"
 
 
 def uv_environment(listed: str) -> dict[str, str] | None:
-    """uv's variables for what `pip config list` printed; None where a setting has no equal.
+    """Return uv's variables for what `pip config list` printed; None where a setting has no equal.
 
     A setting of the environment, `:env:.`, counts more than one of `install.`, and that more than one of `global.`.
     """
@@ -74,7 +74,7 @@ def by_uv(arguments: list[str]) -> bool:
         # All is at hand already: nothing is to be kept for the next time.
         options += ["--no-index", "--no-cache"]
     else:
-        # What somebody changes in the environment is not to change in uv's cache.
+        # A change in the environment must not change uv's cache.
         settings["UV_LINK_MODE"] = "copy"
     settings.pop("UV_NO_INDEX", None)
     return run("uv", "pip", "install", *options, *arguments, environment=settings, quiet=True)

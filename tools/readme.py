@@ -31,8 +31,16 @@ WORDS, LINES, FIGURES = 200, 25, 4 / 3  # that are read in a minute: of text, of
 DARK = TerminalTheme(
     (32, 36, 44),
     (220, 223, 228),
-    [(40, 44, 52), (240, 113, 120), (152, 195, 121), (229, 192, 123), (97, 175, 239), (198, 120, 221), (86, 182, 194)]
-    + [(220, 223, 228)],
+    [
+        (40, 44, 52),
+        (240, 113, 120),
+        (152, 195, 121),
+        (229, 192, 123),
+        (97, 175, 239),
+        (198, 120, 221),
+        (86, 182, 194),
+        (220, 223, 228),
+    ],
 )
 
 
@@ -50,7 +58,7 @@ def reading_minutes(book: nbformat.NotebookNode) -> int:
 
 
 def lesson_table(course: Course) -> str:
-    """The README's table: a row for each lesson, in order."""
+    """Return the README's table: a row for each lesson, in order."""
     rows = ["| lesson | question | exercises | minutes |", "|---|---|---|---|"]
     for lesson in course.lessons:
         exercises = [e for e in course.exercises if e.lesson == lesson.id]
@@ -63,7 +71,7 @@ def lesson_table(course: Course) -> str:
 
 
 def with_table(readme: str, course: Course) -> str:
-    """The README's text with the table of this course between its markers."""
+    """Return the README's text with the table of this course between its markers."""
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
     made, found = pattern.subn(lambda _: f"{BEGIN}\n{lesson_table(course)}\n{END}", readme)
     if found != 1:
@@ -72,7 +80,7 @@ def with_table(readme: str, course: Course) -> str:
 
 
 def draw_verdict(course: Course) -> str:
-    """An SVG of a terminal in which a wrong answer is checked. The verdict is a real one."""
+    """Return an SVG of a terminal in which a wrong answer is checked. The verdict is a real one."""
     e00 = course.find("e00")
     answer = next(answer for answer in answers_to(e00, right=False) if answer.name == SHOWN)
     with tempfile.TemporaryDirectory() as folder:

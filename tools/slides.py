@@ -14,7 +14,7 @@ LESSONS = Path(__file__).resolve().parents[1] / "lessons"
 
 
 def with_slides(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook whose cells say where a slide begins ("slide": to the right, "subslide": below)."""
+    """Return the notebook whose cells say where a slide begins ("slide": to the right, "subslide": below)."""
     before = None
     for cell in notebook.cells:
         kind = "-"  # goes on
@@ -26,13 +26,14 @@ def with_slides(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def slides(path: Path, **settings: str) -> str:
-    """The HTML of a notebook's slides. settings: of nbconvert's SlidesExporter, as reveal_url_prefix="reveal.js"."""
+    """Return the HTML of a notebook's slides. settings: of SlidesExporter, such as reveal_url_prefix="reveal.js"."""
     exporter = SlidesExporter(reveal_scroll=True, reveal_transition="none", **settings)
     found, _ = exporter.from_notebook_node(with_slides(nbformat.read(path, 4)))
     return found
 
 
 def main() -> None:
+    """Write the slides of a lesson; arguments: its name and a folder."""
     name, folder = sys.argv[1], Path(*sys.argv[2:3])
     file = folder / f"{name}.slides.html"
     file.write_text(slides(LESSONS / f"{name}.ipynb"), encoding="utf-8")

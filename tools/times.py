@@ -1,4 +1,4 @@
-"""Print how long each lesson ran, from nbval's report: python tools/times.py build/lessons.xml"""
+"""Print how long each lesson ran, from nbval's report, build/lessons.xml."""
 
 import sys
 from collections import defaultdict

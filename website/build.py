@@ -38,8 +38,10 @@ LIVE = "*The picture shows one position of the controls. Run this lesson in Jupy
 
 
 def described(source: str) -> str:
-    """What a figure shows, by the cell that draws it: its title, the longest text that is handed to a plot or is called
-    `title`. Values that only a run of the cell gives, in an f-string's braces, are "...". Else the call that draws it.
+    """Return what a figure shows, by the cell that draws it: its title, or else the call that draws it.
+
+    The title is the longest text that is passed to a plot or is called `title`. Values that only a run of the cell
+    gives, in an f-string's braces, are "...".
     """
     titles, drawn = [""], "a drawing"
     for node in ast.walk(ast.parse(re.sub(r"^[!%].*", "", source, flags=re.MULTILINE))):
@@ -85,7 +87,7 @@ def address() -> str:
 
 
 def home_page(text: str, course: Course, rows: list[str]) -> str:
-    """website/index.md with the table of lessons, the hours that they take, and where the course is to be had."""
+    """website/index.md with the table of lessons, the hours that they take, and the address of the course."""
     reading = sum(reading_minutes(nbformat.reads(judged(x.id)[1], as_version=4)) for x in course.lessons) / 60
     writing = sum(exercise.minutes for exercise in course.exercises) / 60
     known = address() != "ADDRESS"
@@ -105,7 +107,7 @@ def home_page(text: str, course: Course, rows: list[str]) -> str:
 
 
 def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
-    """The lesson as it is committed, its figures described, and links to what the page needs in cells of their own."""
+    """Return the lesson as it is committed, with its figures described, and links to what the page needs in cells."""
     book = nbformat.reads(judged(lesson.id)[1], as_version=4)
     cells, section, number = [], lesson.title, 0
     for cell in book.cells:
@@ -132,7 +134,7 @@ def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
 
 
 def exercise_page(course: Course, exercise: Exercise) -> str:
-    """The task and the code of its stub, and the hints, folded. Neither somebody's answer nor the solution."""
+    """Return the task and the code of its stub, and the hints, folded, without any answer or the solution."""
     stub = stub_of(course, exercise)
     task = ast.get_docstring(ast.parse(stub)) or ""
     head, _, text = task.partition("\n")
@@ -166,7 +168,7 @@ Replace `raise NotImplementedError` in `exercises/{exercise.name}.py`:
 
 
 def glossary_page(text: str, course: Course) -> str:
-    """docs/glossary.md's table as a list of terms, to each of which a link can lead."""
+    """docs/glossary.md's table as a list of terms, each with an anchor for links."""
     page = ["# Glossary", "What each term means, what other systems call it, and where the course introduces it."]
     page.append("```{glossary}")
     for row in re.findall(r"^\| (.+) \|$", text, re.MULTILINE)[1:]:
@@ -204,15 +206,15 @@ class Sources:
         path.write_text(text, encoding="utf-8")
 
     def with_links(self, text: str, folder: str = ".") -> str:
-        """A text of the repository's `folder`, in which links to files lead to the pages that show them."""
+        """Return a text of the repository's `folder`, in which links to files lead to the pages that show them."""
 
         def link(found: re.Match[str]) -> str:
-            path, _, anchor = found[1].partition("#")
+            path, _, _anchor = found[1].partition("#")
             file = (ROOT / folder / path).resolve().relative_to(ROOT).as_posix()
             top = "../" * len(Path(folder).parts)
             if file == "docs/glossary.md":
                 return f"]({top}glossary.md"
-            if file.startswith("exercises/"):  # the task and the stub, and not somebody's answer
+            if file.startswith("exercises/"):  # the task and the stub, and not an answer
                 return f"]({top}{Path(file).with_suffix('.md')}"
             if file in PAGES or file.endswith((".ipynb", ".svg")):
                 return found[0]

@@ -51,7 +51,7 @@ SENTENCE = re.compile(r"(Returns|Raises|Yields)\b")  # what may follow arguments
 
 
 def as_rst(text: str) -> str:
-    """A docstring in reStructuredText: arguments are a list, indented lines are code, and no character is markup."""
+    """Return a docstring in reStructuredText: arguments are a list, indented lines are code, no character is markup."""
     blocks = []
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         lines = block.split("\n")
@@ -73,7 +73,7 @@ def _item(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Running text, in which only `code` is markup."""
+    """Return running text, in which only `code` is markup."""
     parts = re.split(r"`([^`]+)`", text)
     parts[::2] = [re.sub(r"([\\*_|`<>\[\]])", r"\\\1", part) for part in parts[::2]]
     parts[1::2] = [f"\\ ``{part}``\\ " for part in parts[1::2]]

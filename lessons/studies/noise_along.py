@@ -1,7 +1,7 @@
 """`python -m lessons.studies.noise_along STUDY.toml FOLDER`: the noise scale along a study's training runs.
 
-FOLDER gets noise.csv, a row for each record of each run, and manifest.json. It is made in one go, on one core.
-No seconds are in it, so that a busy machine changes nothing, and its noise is not measured.
+FOLDER gets noise.csv, a row for each record of each run, and manifest.json. It is made in one go, on one core. It holds
+no seconds, so a busy machine changes nothing, and the machine's noise is not measured.
 """
 
 import argparse
@@ -21,15 +21,16 @@ from mpcourse.studies.run import train_task
 from mpcourse.studies.stacked_runs import StackedRuns
 
 COLUMNS = ("run", "batch", "rate", "seed", "step", "test_accuracy", "gradient_square", "trace")
-SMALL, PARTS = 256, 16  # examples of the small batch; so many of them are the big one
+SMALL, PARTS = 256, 16  # examples of the small batch; number of small batches that make the big one
 
 
 def measure(
     runs: StackedRuns, examples: Examples, generator: torch.Generator, small: int = SMALL, parts: int = PARTS
 ) -> list[tuple[float, float]]:
-    """(|G|^2, tr(Sigma)) of each network as it is now, without bias, on `parts` random batches of `small` examples.
+    """Estimate (|G|^2, tr(Sigma)) of each network in its present state, on `parts` random batches of `small` examples.
 
-    The batches are drawn anew, the same for all networks: those that a run has just trained on say too little.
+    The estimates have no bias. The batches are drawn anew, the same for all networks, because those that a run has just
+    trained on are too few.
     """
     images, many = examples.flat(), runs.models.size
     squares, total = torch.zeros(many, dtype=torch.float64), torch.zeros(())

@@ -37,13 +37,13 @@ def curves(way: Way, slowness: str, seeds: int = SEEDS) -> list[Curve]:
 
 
 def reached(staleness: int, rate: float, seeds: int = STALE_SEEDS) -> list[float]:
-    """The accuracy in the end (percent) of asynchronous trainings of this staleness, by seed."""
+    """Return the accuracy at the end (percent) of asynchronous trainings of this staleness, by seed."""
     way = Way(rate, Asynchronous())
     return [train(way, alike, staleness + 1, STALE_GRADIENTS, seed).accuracy[-1] for seed in range(seeds)]
 
 
 def delayed(rate: float, late: bool, seeds: int = SEEDS) -> list[float]:
-    """The accuracy in the end (percent) of synchronous trainings, with gradients that are one step late or not."""
+    """Return the accuracy at the end (percent) of synchronous trainings, with gradients one step late or not."""
     way = Way(rate, double_buffering=late)
     return [train(way, alike, WORKERS, seed=seed).accuracy[-1] for seed in range(seeds)]
 
@@ -62,7 +62,7 @@ def study() -> dict[str, Any]:
 
 
 def _packed(ways: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """The curves of a way have all but the accuracy in common, for virtual time knows no chance."""
+    """Store once what the curves of a way share, which is all but the accuracy: virtual time is not random."""
     packed: dict[str, dict[str, dict[str, Any]]] = {}
     for slowness, runs in ways.items():
         packed[slowness] = {}

@@ -22,7 +22,7 @@ from mpcourse.pipeline.ranks import PipelineRank
 from mpcourse.zero import ShardedOptimizer, ShardedParameters
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # model.py, wherever this is started
-from model import MLP, STEPS, adam, batch, model, share  # noqa: E402
+from model import MLP, STEPS, adam, batch, model, share
 
 Parameters = dict[str, torch.Tensor]
 

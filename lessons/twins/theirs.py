@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # model.py, wherever this is started
-from model import STEPS, adam, batch, model, share  # noqa: E402
+from model import STEPS, adam, batch, model, share
 
 Parameters = dict[str, torch.Tensor]
 

@@ -1,13 +1,13 @@
 """Collective calls by hand: `f(comm, x)` works on x in place, on real ranks and on virtual ones.
 
-All ranks of `comm` call the same function with arrays (or CPU tensors) of one length and dtype. Every file is one
-algorithm, with its source, and with what it sends by closed form. What makes them fast is in `fast/`.
+All ranks of `comm` call the same function with arrays (or CPU tensors) of one length and dtype. Each file holds one
+algorithm, its source, and a formula for what it sends. What makes the algorithms fast is in `fast/`.
 
     import numpy as np
     from mpcourse.collectives import ring_allreduce
     from mpcourse.virtual import run
 
-    def program(comm):  # with mpi4py's MPI.COMM_WORLD it is the same under mpirun
+    def program(comm):  # under mpirun the same works with mpi4py's MPI.COMM_WORLD
         x = np.full(1000, float(comm.rank))
         ring_allreduce(comm, x)
         return x[0]

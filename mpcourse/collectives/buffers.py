@@ -1,6 +1,7 @@
-"""What all algorithms need of an array: one flat buffer, cut into chunks, sent by MPI, and added up."""
+"""What all algorithms do with an array: make it one flat buffer, cut it into chunks, send it by MPI, add it up."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,13 +12,13 @@ Op = Callable[[Any, Any], Any]  # of two flat buffers, e.g. np.maximum, or torch
 
 
 def flatten(x: Array) -> Array:
-    """All elements of x as a buffer of one dimension, on the same memory.
+    """Return all elements of x as a buffer of one dimension, on the same memory.
 
     x: a numpy array or CPU tensor of any shape and dtype.
     Raises TypeError where x is neither; ValueError where it is not contiguous, not writeable, or not in the host's
-    memory: no sum could be written into it.
+    memory, because no sum could be written into it.
     """
-    if type(x) is np.ndarray and x.ndim == 1 and (flags := x.flags).c_contiguous and flags.writeable:  # as most are
+    if type(x) is np.ndarray and x.ndim == 1 and (flags := x.flags).c_contiguous and flags.writeable:  # the usual case
         return x
     if isinstance(x, torch.Tensor):
         if x.device.type != "cpu":
@@ -35,7 +36,7 @@ def flatten(x: Array) -> Array:
 
 
 def empty_like(x: Array, length: int | None = None) -> Array:
-    """A flat buffer of x's dtype, with elements that mean nothing yet; a numpy array for one, else a CPU tensor.
+    """Return a flat buffer of x's dtype whose elements are not set: a numpy array for a numpy array, else a CPU tensor.
 
     x: a numpy array or CPU tensor; flat, if `length` is None.
     length: elements of the buffer; None: as many as x has.
@@ -45,23 +46,23 @@ def empty_like(x: Array, length: int | None = None) -> Array:
 
 
 def mpi_buffer(x: Array) -> np.ndarray:
-    """The flat buffer x as a numpy array that MPI takes, on the same memory.
+    """Return the flat buffer x as a numpy array that MPI takes, on the same memory.
 
     x: a numpy array or contiguous CPU tensor of one dimension.
 
-    Where MPI lacks the dtype (float16, bfloat16), these are its bytes, as uint8.
+    Where MPI lacks the dtype (float16, bfloat16), the array holds its bytes, as uint8.
     """
     if isinstance(x, np.ndarray):
         return x.view(np.uint8) if x.dtype.char == "e" else x  # "e" is float16
     if x.dtype not in (torch.float16, torch.bfloat16):
         return x.numpy()
-    if not len(x):  # its stride may be anything, and then torch does not view it as bytes
+    if not len(x):  # its stride may be any number, and then torch does not view it as bytes
         return np.empty(0, np.uint8)
     return x.view(torch.uint8).numpy()
 
 
 def accumulate(into: Array, other: Array, op: Op | None = None) -> None:
-    """into = op(into, other), written into `into`.
+    """Compute into = op(into, other), written into `into`.
 
     into, other: flat buffers of the same length and dtype.
     op: an operation on both; None: the sum.
@@ -73,18 +74,19 @@ def accumulate(into: Array, other: Array, op: Op | None = None) -> None:
 
 
 def offsets(length: int, parts: int) -> list[int]:
-    """Where `parts` chunks of `length` elements begin and end: chunk i is from offsets[i] to offsets[i + 1].
+    """Return where `parts` chunks of `length` elements begin and end: chunk i is from offsets[i] to offsets[i + 1].
 
     length: elements to be cut, 0 or more.
     parts: chunks, 1 or more.
 
-    Lengths of chunks differ by 1 at most, and the last one is a longest. With fewer elements than parts some are empty.
+    Lengths of chunks differ by at most 1, and no chunk is longer than the last. With fewer elements than parts, some
+    chunks are empty.
     """
     return [length * i // parts for i in range(parts + 1)]
 
 
 def chunks(x: Array, parts: int) -> list[Array]:
-    """All elements of x, cut into `parts` flat buffers on the same memory; lengths differ by 1 at most.
+    """Cut all elements of x into `parts` flat buffers on the same memory; their lengths differ by at most 1.
 
     x: a contiguous numpy array or CPU tensor of any shape.
     parts: 1 or more.
@@ -93,4 +95,4 @@ def chunks(x: Array, parts: int) -> list[Array]:
     """
     flat = flatten(x)
     at = offsets(len(flat), parts)
-    return [flat[begin:end] for begin, end in zip(at[:-1], at[1:], strict=True)]
+    return [flat[begin:end] for begin, end in pairwise(at)]

@@ -1,4 +1,4 @@
-"""What an all-reduce takes: alpha seconds a message, beta a byte sent, gamma a byte added up.
+"""The time of an all-reduce: alpha seconds per message, beta per byte sent, gamma per byte added up.
 
 Formulas: Thakur, Rabenseifner & Gropp 2005, and Patarasuk & Yuan 2009 for the ring. lg is the logarithm to base 2.
 """
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """What a message and an addition take; the parameters of the formulas.
+    """The time of a message and of an addition: the parameters of the formulas.
 
-    alpha: seconds a message.
-    beta: seconds a byte that is sent.
-    gamma: seconds a byte that is added up.
+    alpha: seconds per message.
+    beta: seconds per byte that is sent.
+    gamma: seconds per byte that is added up.
     """
 
     alpha: float
@@ -46,7 +46,7 @@ def _rabenseifner(p: int, n: float, c: Cost) -> float:
 
 
 def _rounds(p: int) -> tuple[int, int]:
-    """floor(lg p), and 1 where p is no power of two: then ranks are folded before and after."""
+    """Return floor(lg p), and 1 where p is no power of two: then ranks are folded before and after."""
     rounds = p.bit_length() - 1
     return rounds, int(p != 1 << rounds)
 
@@ -57,12 +57,12 @@ FORMULAS: dict[str, Callable[[int, float, Cost], float]] = {
 
 
 def seconds(algorithm: str, p: int, nbytes: float, cost: Cost) -> float:
-    """What an all-reduce takes by its formula, in seconds.
+    """Return the seconds that an all-reduce takes by its formula.
 
     algorithm: one of FORMULAS.
     p: ranks, 1 or more.
-    nbytes: of x, 0 or more.
-    cost: of a message and a byte.
+    nbytes: size of x, 0 or more.
+    cost: of a message and of a byte.
     Raises ValueError for an algorithm without a formula, and for p or nbytes out of range.
     """
     if algorithm not in FORMULAS:
@@ -73,11 +73,11 @@ def seconds(algorithm: str, p: int, nbytes: float, cost: Cost) -> float:
 
 
 def best(p: int, nbytes: float, cost: Cost, of: Sequence[str] = tuple(FORMULAS)) -> str:
-    """The algorithm that takes least by its formula; of equals the first in `of`.
+    """Return the algorithm that takes the least time by its formula; of equal ones the first in `of`.
 
     p: ranks, 1 or more.
-    nbytes: of x, 0 or more.
-    cost: of a message and a byte.
+    nbytes: size of x, 0 or more.
+    cost: of a message and of a byte.
     of: names of FORMULAS to choose from.
     Raises ValueError for an algorithm without a formula, and for p or nbytes out of range.
     """
@@ -85,19 +85,19 @@ def best(p: int, nbytes: float, cost: Cost, of: Sequence[str] = tuple(FORMULAS))
 
 
 def crossovers(p: int, cost: Cost, of: Sequence[str] = tuple(FORMULAS), most: int = 1 << 30) -> list[tuple[int, str]]:
-    """From how many bytes on which algorithm is the fastest: [(0, "doubling"), (17_532, "ring"), ...].
+    """Return from how many bytes on which algorithm is fastest: [(0, "doubling"), (17_532, "ring"), ...].
 
     p: ranks.
-    cost: of a message and a byte.
+    cost: of a message and of a byte.
     of: names of FORMULAS to choose from.
-    most: bytes up to which it is searched.
+    most: bytes up to which sizes are searched.
 
-    All formulas are straight lines in the number of bytes, so that one which has been overtaken never comes back.
+    All formulas are straight lines in the number of bytes, so an algorithm that is overtaken is never fastest again.
     """
     choices, nbytes = [(0, best(p, 0, cost, of))], 0
     while best(p, most, cost, of) != choices[-1][1]:
         low, high = nbytes, most
-        while high - low > 1:  # the first size at which another one is best
+        while high - low > 1:  # find the first size at which another algorithm is best
             middle = (low + high) // 2
             low, high = (middle, high) if best(p, middle, cost, of) == choices[-1][1] else (low, middle)
         choices.append((high, best(p, high, cost, of)))

@@ -12,9 +12,9 @@ def recursive_doubling_allreduce(comm: Comm, x: Array, op: Op | None = None) -> 
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 
-    In round k a rank and the one whose number differs in bit k exchange all they have, n bytes, and both add: lg p
-    rounds. Where p is no power of two, ranks are folded: 2 rounds more (Thakur, Rabenseifner & Gropp 2005). All ranks
-    get the same bits where op(a, b) and op(b, a) have the same bits, as sums have.
+    In round k, a rank and the rank whose number differs in bit k exchange all they have, n bytes, and both add. There
+    are lg p rounds. Where p is no power of two, ranks are folded, which takes 2 rounds more (Thakur, Rabenseifner &
+    Gropp 2005). All ranks get the same bits if op(a, b) and op(b, a) have the same bits, as sums have.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
     """

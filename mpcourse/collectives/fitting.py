@@ -1,4 +1,4 @@
-"""alpha, beta and gamma of the ranks at hand: from a ping-pong, from adding, and from a sweep of sums."""
+"""alpha, beta and gamma of the current ranks: from a ping-pong, from adding, and from a sweep of sums."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -12,26 +12,26 @@ from mpcourse.common.comm import Comm
 from mpcourse.virtual import mpi_of
 
 SIZES = (1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
-LONG = 1 << 18  # bytes of a message that takes far longer than its alpha
+LONG = 1 << 18  # bytes of a message whose time is far longer than alpha
 UNITS = (Cost(1.0, 0.0, 0.0), Cost(0.0, 1.0, 0.0), Cost(0.0, 0.0, 1.0))
 
 SUMS = {"doubling": recursive_doubling_allreduce, "ring": ring_allreduce}
 
-Row = tuple[Sequence[float], float]  # how many alphas, betas and gammas something takes, and how many seconds
+Row = tuple[Sequence[float], float]  # how many alphas, betas and gammas a measurement takes, and how many seconds
 
 
 def fit(comm: Comm, sizes: Sequence[int] = SIZES, runs: int = 12) -> Cost:
     """Measure alpha, beta and gamma of the formulas. All ranks call it, and get the same values.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    sizes: of messages and sums, in bytes, 8 at least.
-    runs: of each; the median counts.
+    sizes: of messages and sums, in bytes, at least 8.
+    runs: measurements of each size; their median is used.
 
-    Measured are a ping-pong of long messages between ranks 0 and 1, adding float64 elements, and sums over all ranks by
-    recursive doubling and by the ring. Short messages of a ping-pong are left out: they know nothing of what an
-    algorithm does between its messages, nor of ranks that share a core; in sums, alpha holds all of that. Taken are the
-    values with the least squares of relative errors. Virtual ranks are measured by their own clock, on which adding
-    takes no time.
+    It measures a ping-pong of long messages between ranks 0 and 1, the addition of float64 elements, and sums over all
+    ranks by recursive doubling and by the ring. Short messages of a ping-pong are left out, because they do not show
+    what an algorithm does between its messages, nor that ranks share a core; in sums, alpha holds all of that. The
+    values with the least squares of relative errors are returned. Virtual ranks are measured by their own clock, on
+    which adding takes no time.
     Raises ValueError for fewer than 2 ranks.
     """
     if comm.size < 2:
@@ -41,14 +41,14 @@ def fit(comm: Comm, sizes: Sequence[int] = SIZES, runs: int = 12) -> Cost:
     rows += [((0.0, 0.0, n), _adding(n, runs, clock, tick)) for n in sizes]
     for name in SUMS:
         for n in sizes:
-            many = runs * (8 if n < LONG else 1)  # short ones take little, and vary more
+            many = runs * (8 if n < LONG else 1)  # short ones take little time, and vary more
             rows.append(([FORMULAS[name](comm.size, n, u) for u in UNITS], _sum(comm, name, n, many, clock)))
     return comm.bcast(_solved(rows) if comm.rank == 0 else None)
 
 
 def _solved(rows: list[Row]) -> Cost:
-    """The values that explain `rows` best; none is negative."""
-    used = [i for i in range(3) if not any(row[i] and not seconds for row, seconds in rows)]  # what takes no time is 0
+    """Return the values that explain `rows` best; none is negative."""
+    used = [i for i in range(3) if not any(row[i] and not seconds for row, seconds in rows)]  # others are 0
     rows = [row for row in rows if row[1]]
     matrix = np.array([row for row, _ in rows]) / np.array([[seconds] for _, seconds in rows])
     while True:
@@ -60,7 +60,7 @@ def _solved(rows: list[Row]) -> Cost:
 
 
 def _ping_pong(comm: Comm, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
-    """Seconds of one message, one way; on rank 0."""
+    """Return the seconds of one message, one way, on rank 0, and 0 on others."""
     data, taken = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8), []
     comm.Barrier()
     for _ in range(runs + 2 if comm.rank < 2 else 0):
@@ -77,7 +77,7 @@ def _ping_pong(comm: Comm, nbytes: int, runs: int, clock: Callable[[], float]) -
 
 
 def _adding(nbytes: int, runs: int, clock: Callable[[], float], tick: float) -> float:
-    """Seconds of adding; 0 where the clock has not moved by a tick, as on virtual ranks."""
+    """Return the seconds of adding, or 0 where the clock has not moved by a tick, as on virtual ranks."""
     x, y = (np.random.default_rng(seed).standard_normal(nbytes // 8) for seed in (0, 1))
     taken = []
     for _ in range(runs):
@@ -89,7 +89,7 @@ def _adding(nbytes: int, runs: int, clock: Callable[[], float], tick: float) -> 
 
 
 def _sum(comm: Comm, name: str, nbytes: int, runs: int, clock: Callable[[], float]) -> float:
-    """Seconds of a sum over all ranks, until the last has it; on rank 0."""
+    """Return the seconds of a sum over all ranks, until the last rank has it."""
     given = np.random.default_rng(comm.rank).standard_normal(nbytes // 8)
     x, taken = np.empty_like(given), np.empty(runs + 2)
     for i in range(runs + 2):

@@ -1,7 +1,8 @@
-"""Algorithms for 2^k ranks on any number of them: what the r ranks too many have is folded into their neighbours'.
+"""Algorithms for 2^k ranks on any number of ranks: r extra ranks fold their elements into their neighbours'.
 
 Of the first 2 r ranks, r = p - 2^k, each even one gives its elements to the odd one after it, and gets the result from
-it in the end (Thakur, Rabenseifner & Gropp 2005). The 2^k others work, under numbers of their own: their places.
+it in the end (Thakur, Rabenseifner & Gropp 2005). The remaining 2^k ranks work under numbers of their own, called
+places.
 """
 
 from functools import cache
@@ -11,16 +12,16 @@ from mpcourse.common.comm import Comm
 
 
 def power_below(p: int) -> int:
-    """The largest power of two that is not above p.
+    """Return the largest power of two that is not above p.
 
     p: 1 or more.
     """
     return 1 << (p.bit_length() - 1)
 
 
-@cache  # asked several times in each sum
+@cache  # called several times in each sum
 def ranks_too_many(p: int) -> int:
-    """How many of p ranks are above the largest power of two.
+    """Return by how much p is above the largest power of two.
 
     p: 1 or more.
     """
@@ -28,12 +29,12 @@ def ranks_too_many(p: int) -> int:
 
 
 def fold(comm: Comm, x: Array, op: Op | None = None) -> int | None:
-    """Add the elements of the ranks too many to their neighbours', before an algorithm for 2^k ranks.
+    """Add the elements of the extra ranks to their neighbours', before an algorithm for 2^k ranks.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a flat buffer, a numpy array or CPU tensor; of the same length and dtype on all ranks.
     op: an operation on two flat buffers; None: the sum.
-    Returns this rank's place among the 2^k that go on; None, if another rank has its elements now.
+    Returns this rank's place among the 2^k ranks that continue, or None if another rank now has its elements.
     """
     extra = ranks_too_many(comm.size)
     if comm.rank >= 2 * extra:
@@ -62,7 +63,7 @@ def unfold(comm: Comm, x: Array) -> None:
 
 
 def rank_at(comm: Comm, place: int) -> int:
-    """The rank that has a place after `fold`.
+    """Return the rank that has a place after `fold`.
 
     comm: the communicator that was folded; any rank may call this.
     place: 0 to 2^k - 1.

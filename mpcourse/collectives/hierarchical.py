@@ -15,11 +15,11 @@ def hierarchical_allreduce(
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
-    levels: what `two_levels(comm)` returned; None: it is called here. Pass it where sums are repeated: making
+    levels: what `two_levels(comm)` returned; None: it is called here. Pass it where sums are repeated, because making
     communicators is collective and takes time.
 
-    Only one rank of a node talks to other nodes, so that a slow link carries what one rank sends. All ranks get the
-    same bits.
+    Only one rank of a node sends to other nodes, so that a slow link carries only that rank's messages. All ranks get
+    the same bits.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
     """
@@ -31,11 +31,11 @@ def hierarchical_allreduce(
 
 
 def two_levels(comm: Comm) -> tuple[Comm, Comm]:
-    """A communicator of this rank's node, and one of all ranks that have this rank's number in their nodes.
+    """Return a communicator of this rank's node, and one of all ranks with this rank's number in their nodes.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
 
-    A node is the ranks that share memory.
+    A node is a group of ranks that share memory.
     """
     inside = comm.Split_type(mpi_of(comm).COMM_TYPE_SHARED, comm.rank)
     return inside, comm.Split(inside.rank, comm.rank)

@@ -10,8 +10,8 @@ from mpcourse.common.comm import Comm
 class Halving(NamedTuple):
     """One round of recursive halving.
 
-    partner: the other one's place.
-    kept: the elements whose sum this rank goes on with.
+    partner: the place of the other rank.
+    kept: the elements whose sum this rank continues with.
     given: the elements that it sends.
     """
 
@@ -21,16 +21,16 @@ class Halving(NamedTuple):
 
 
 def halvings(place: int, ranks: int, length: int, far_first: bool = False) -> list[Halving]:
-    """The rounds of recursive halving for one rank, in order.
+    """Return the rounds of recursive halving for one rank, in order.
 
-    place: the rank's, 0 to ranks - 1.
+    place: of the rank, 0 to ranks - 1.
     ranks: a power of two.
-    length: elements that are halved.
-    far_first: the distance between partners halves from round to round, from ranks / 2 to 1. False: it doubles.
+    length: number of elements that are halved.
+    far_first: halve the distance between partners each round, from ranks / 2 to 1. False: double it, from 1.
     """
     at = offsets(length, ranks)
     distances = [1 << k for k in range(ranks.bit_length() - 1)]
-    rounds, first, count = [], 0, ranks  # this rank and its next partner have chunks first to first + count
+    rounds, first, count = [], 0, ranks  # this rank and its next partner share chunks first to first + count
     for distance in reversed(distances) if far_first else distances:
         count //= 2
         lower, upper = slice(at[first], at[first + count]), slice(at[first + count], at[first + 2 * count])
@@ -48,13 +48,14 @@ def rabenseifner_allreduce(comm: Comm, x: Array, op: Op | None = None, *, far_fi
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
-    far_first: the first and longest messages go to the farthest rank. False: to the nearest, which is inside one node
-    where ranks are numbered node by node. Bytes and rounds are the same.
+    far_first: send the first and longest messages to the farthest rank. False: to the nearest, which is in the same
+    node where ranks are numbered node by node. Bytes and rounds are the same.
 
-    In each round of the reduce-scatter a rank and its partner split what both are still responsible for; each sends the
-    half that is not its own, and adds what it receives. In the all-gather the sums go back the same way, twice as much
-    in each round. For x of n bytes these are 2 lg p rounds and 2 n (p - 1) / p bytes a rank. Where p is no power of
-    two, ranks are folded: 2 messages of n bytes more (Rabenseifner 2004; Thakur, Rabenseifner & Gropp 2005).
+    In each round of the reduce-scatter, a rank and its partner split the elements that both are still responsible for;
+    each sends the half that is not its own, and adds what it receives. In the all-gather the sums return the same way,
+    twice as much in each round. For x of n bytes this takes 2 lg p rounds and 2 n (p - 1) / p bytes per rank. Where p
+    is no power of two, ranks are folded: 2 messages of n bytes more (Rabenseifner 2004; Thakur, Rabenseifner & Gropp
+    2005).
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
     """

@@ -1,4 +1,4 @@
-"""The ring: each rank talks to its two neighbours only, and sends no more than it must (Patarasuk & Yuan 2009)."""
+"""The ring: each rank sends to one neighbour only, and no more bytes than it must (Patarasuk & Yuan 2009)."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,8 @@ def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 
-    x, of n bytes, is cut into p chunks. In p - 1 steps of a reduce-scatter each rank gets the sum of one chunk, and in
-    p - 1 steps of an all-gather all ranks get all sums. Each rank sends 2 (p - 1) messages, together 2 n (p - 1) / p
+    x, of n bytes, is cut into p chunks. In p - 1 steps of a reduce-scatter, each rank gets the sum of one chunk; in p -
+    1 steps of an all-gather, all ranks get all sums. Each rank sends 2 (p - 1) messages, together 2 n (p - 1) / p
     bytes, the least that is possible (Patarasuk & Yuan 2009).
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
@@ -25,17 +25,17 @@ def ring_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
 
 
 def ring_reduce_scatter(comm: Comm, chunk: Sequence[Array], op: Op | None = None) -> None:
-    """The first half: chunk rank + 1 (modulo p) on this rank becomes its sum over all p ranks. All ranks call it.
+    """Sum chunk rank + 1 (modulo p) over all p ranks, on this rank: the ring's first half. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    chunk: `buffers.chunks(x, p)`, with an x of the same length and dtype on all ranks. The chunks that are not this
-    rank's hold parts of sums afterwards.
+    chunk: `buffers.chunks(x, p)`, with an x of the same length and dtype on all ranks. The other chunks hold partial
+    sums afterwards.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 
     Each rank sends p - 1 messages, together n (p - 1) / p bytes of the n of x.
     """
     p, rank = comm.size, comm.rank
-    received = empty_like(chunk[-1])  # none is longer
+    received = empty_like(chunk[-1])  # the last chunk is as long as any
     for step in range(p - 1):
         mine, theirs = chunk[(rank - step) % p], chunk[(rank - step - 1) % p]
         arrived = received[: len(theirs)]
@@ -44,7 +44,7 @@ def ring_reduce_scatter(comm: Comm, chunk: Sequence[Array], op: Op | None = None
 
 
 def ring_allgather(comm: Comm, chunk: Sequence[Array]) -> None:
-    """The second half: chunk rank + 1 (modulo p) of each rank is copied to all other ranks. All ranks call it.
+    """Copy chunk rank + 1 (modulo p) of each rank to all other ranks: the ring's second half. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     chunk: `buffers.chunks(x, p)`, with an x of the same length and dtype on all ranks.

@@ -13,19 +13,20 @@ if TYPE_CHECKING:
     from mpcourse.virtual.ranks.comm import VirtualComm
 
 _SECOND = Link("a second a message", bandwidth=float("inf"), latency=1.0)
-MOST = 13  # ranks whose digits float64 holds
+MOST = 13  # ranks whose counts a float64 can hold as digits
 
 
 def rounds(function: Callable[[Comm, np.ndarray], object], ranks: int, length: int | None = None) -> np.ndarray:
-    """How often each rank is in each sum after each round of messages, when function(comm, x) sums x in place.
+    """Count how often each rank is in each sum after each round of function(comm, x), which sums x in place.
 
-    function: called on each of `ranks` virtual ranks; what it raises passes.
+    function: called on each of `ranks` virtual ranks; its errors pass through.
     ranks: 1 to 13.
     length: elements of x; None: as many as ranks, so that each chunk of a ring is one element.
 
     Returns counts, int64, (rounds + 1, ranks, length, ranks): counts[t, r, i, s] is how often rank s is in element i of
-    rank r's x after t rounds; t = 0 is before the first. A round is the time of one message; adding takes none.
-    Raises ValueError for more than 13 ranks: their counts are the digits of a float64.
+    rank r's x after t rounds; t = 0 is before the first round. A round is the time of one message; adding takes no
+    time.
+    Raises ValueError for more than 13 ranks, because their counts are the digits of a float64.
     """
     if not 1 <= ranks <= MOST:
         raise ValueError(f"{ranks} ranks: 1 to {MOST} can be told apart")
@@ -33,7 +34,7 @@ def rounds(function: Callable[[Comm, np.ndarray], object], ranks: int, length: i
     seen: list[list[tuple[float, np.ndarray]]] = [[] for _ in range(ranks)]
 
     def program(comm: "VirtualComm") -> None:
-        x = np.full(length, 16.0**comm.rank)  # the digits of a sum, to base 16, tell how often each rank is in it
+        x = np.full(length, 16.0**comm.rank)  # the digits of a sum, to base 16, show how often each rank is in it
 
         def look() -> None:
             seen[comm.rank].append((comm.world.clock[comm.me], x.copy()))
@@ -48,12 +49,12 @@ def rounds(function: Callable[[Comm, np.ndarray], object], ranks: int, length: i
 
 
 def _at(time: float, states: list[tuple[float, np.ndarray]]) -> np.ndarray:
-    """The last of `states` that is not later than `time`."""
+    """Return the last of `states` that is not later than `time`."""
     return next(x for when, x in reversed(states) if when <= time + 1e-6)
 
 
 class _Watched:
-    """A communicator that looks at x before each call: between two calls a rank adds up what has come."""
+    """A communicator that records x before each call: between two calls, a rank adds up what has arrived."""
 
     def __init__(self, comm: Comm, look: Callable[[], None]) -> None:
         self._comm, self._look = comm, look

@@ -1,7 +1,7 @@
 """Binomial trees: broadcast and reduce in ceil(lg p) rounds.
 
-In round k of a broadcast the ranks below 2^k, which have the data, send it 2^k further; a reduction is the same tree
-the other way round. Ranks count from the root.
+In round k of a broadcast, the ranks below 2^k have the data, and each sends it to the rank 2^k further. A reduction is
+the same tree in reverse. Ranks count from the root.
 """
 
 import numpy as np
@@ -11,13 +11,13 @@ from mpcourse.common.comm import Comm
 
 
 def broadcast(comm: Comm, x: Array, root: int = 0) -> None:
-    """x of all ranks becomes that of rank `root`, along a binomial tree. All ranks call it.
+    """Copy x of rank `root` to all ranks, along a binomial tree. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     root: a rank, the same on all ranks.
 
-    p - 1 messages of n bytes, the length of x; ceil(lg p) of them one after the other.
+    It takes p - 1 messages of n bytes, the length of x; ceil(lg p) of them follow one another.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory, or where `root` is no rank.
     """
@@ -31,16 +31,16 @@ def broadcast(comm: Comm, x: Array, root: int = 0) -> None:
 
 
 def reduce(comm: Comm, x: Array, op: Op | None = None, root: int = 0) -> None:
-    """x of rank `root` becomes the sum of all ranks' x, along a binomial tree. All ranks call it.
+    """Sum all ranks' x into x of rank `root`, along a binomial tree. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. On the other
-    ranks it holds a part of the sum afterwards.
+    ranks it holds a partial sum afterwards.
     op: an associative and commutative operation on two flat buffers; None: the sum. Neighbours are added up first, not
     rank after rank.
     root: a rank, the same on all ranks.
 
-    p - 1 messages of n bytes, the length of x; ceil(lg p) of them one after the other.
+    It takes p - 1 messages of n bytes, the length of x; ceil(lg p) of them follow one another.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory, or where `root` is no rank.
     """
@@ -63,8 +63,8 @@ def tree_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 
-    2 ceil(lg p) rounds of n bytes, the length of x. Every rank but 0 sends n bytes up the tree, in one message, and n
-    bytes down to each of its children.
+    It takes 2 ceil(lg p) rounds of n bytes, the length of x. Every rank except 0 sends n bytes up the tree, in one
+    message, and n bytes down to each of its children.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
     """
@@ -73,12 +73,12 @@ def tree_allreduce(comm: Comm, x: Array, op: Op | None = None) -> None:
 
 
 def barrier(comm: Comm) -> None:
-    """No rank returns before all have called it (dissemination: Hensgen et al. 1988).
+    """Wait until all ranks have called it (dissemination: Hensgen et al. 1988).
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
 
-    In round k each rank sends an empty message to the rank 2^k further, and receives one from the rank 2^k before:
-    ceil(lg p) messages a rank.
+    In round k, each rank sends an empty message to the rank 2^k after it, and receives one from the rank 2^k before it:
+    ceil(lg p) messages per rank.
     """
     token, distance = np.empty(0, np.uint8), 1
     while distance < comm.size:
@@ -88,7 +88,7 @@ def barrier(comm: Comm) -> None:
 
 
 def _place(comm: Comm, root: int) -> int:
-    """How far this rank is from the root, counting upwards."""
+    """Return how far this rank is from the root, counting upwards."""
     if not 0 <= root < comm.size:
         raise ValueError(f"root is one of the ranks 0 to {comm.size - 1}, not {root}")
     return (comm.rank - root) % comm.size

@@ -1,10 +1,10 @@
-"""What the library asks of a communicator. Both mpi4py's and a virtual rank's have it."""
+"""The protocol of a communicator: the methods that the library calls, which mpi4py and virtual ranks both have."""
 
 from typing import Any, NoReturn, Protocol
 
 
 class MpiRequest(Protocol):
-    """A message or a collective call that has begun, as `Isend` and the like return it. Signatures are mpi4py's."""
+    """A message or a collective call that has begun, as `Isend` and its like return it. Signatures are mpi4py's."""
 
     def Wait(self, status: Any = ...) -> Any: ...
     def Test(self, status: Any = ...) -> bool: ...
@@ -13,12 +13,12 @@ class MpiRequest(Protocol):
 
 
 class Comm(Protocol):
-    """A communicator: `size` ranks, numbered from 0; this process, or this virtual rank, is number `rank`.
+    """A communicator of `size` ranks, numbered from 0. This process, or this virtual rank, has number `rank`.
 
-    Upper-case methods send and receive buffers (numpy arrays, CPU tensors), lower-case ones any Python objects, which
-    they pickle. Elements of a buffer travel in the order in which they lie in memory: an array in Fortran's order that
-    is received into one in C's order comes transposed. `irecv` has room for a pickle of 32768 bytes, or of as many as
-    its buffer has. Signatures and errors are those of mpi4py.
+    Upper-case methods send and receive buffers (numpy arrays, CPU tensors). Lower-case methods send and receive any
+    Python objects, which they pickle. Elements of a buffer travel in the order in which they lie in memory: an array in
+    Fortran's order that is received into an array in C's order comes transposed. `irecv` has room for a pickle of 32768
+    bytes, or of as many bytes as its buffer has. Signatures and errors are mpi4py's.
     """
 
     @property

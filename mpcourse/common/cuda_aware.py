@@ -1,4 +1,4 @@
-"""Whether MPI reads and writes the memory of CUDA GPUs by itself."""
+"""Find out whether MPI itself reads and writes the memory of CUDA GPUs."""
 
 import ctypes
 import functools
@@ -6,7 +6,10 @@ import functools
 
 @functools.cache
 def cuda_aware() -> bool:
-    """Whether the MPI behind mpi4py is CUDA-aware, as its library says. For ranks only: MPICH tells no one else."""
+    """Return whether the MPI library behind mpi4py says that it is CUDA-aware.
+
+    Call this on ranks only: MPICH answers only a process that is a rank.
+    """
     from mpi4py import MPI
 
     try:

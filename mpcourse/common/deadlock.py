@@ -1,6 +1,6 @@
-"""What a deadlock most likely means, told from the calls in which ranks wait; of virtual ranks and of real ones.
+"""Explain what a deadlock most likely means, from the calls in which virtual or real ranks wait.
 
-Ranks are those of one communicator. Nothing here needs MPI, for whoever explains may be another process.
+Ranks are numbered in one communicator. Nothing here needs MPI, because another process may explain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _SENDS = ("send", "ssend", "rsend", "bsend")
 
 
 def kind_of(name: str) -> Kind:
-    """What a method of a communicator does: "irecv" and "Recv_init" receive. A sendrecv waits for what it receives."""
+    """Say what a method of a communicator does. "irecv" and "Recv_init" receive; a sendrecv waits for its message."""
     plain = name.lower().removesuffix("_init")
     for begun in (plain, plain.removeprefix("i")):
         if begun in _RECEIVES:
@@ -27,9 +27,9 @@ def kind_of(name: str) -> Kind:
 class Call:
     """A call on a communicator.
 
-    name: the method's, e.g. "Recv". kind: what it does. peers: the ranks any of which can end it; of a collective call
-    those that have not made it. tag: None: any, or none. root: None where it has none. any_source: whether it receives
-    from whoever sends. comm: tells communicators apart.
+    name: of the method, e.g. "Recv". kind: what it does. peers: the ranks that can end the call, each of them alone;
+    for a collective call, the ranks that have not made it. tag: None if any tag fits, or if there is none. root: None
+    if the call has none. any_source: whether it receives from any rank. comm: a number that tells communicators apart.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Call:
 class Wait:
     """A rank that cannot go on.
 
-    call: where, as it is told, e.g. "Recv(source=1, tag=0)". peers: the ranks that it waits for. line: of the program,
-    e.g. "ring.py:12". calls: what it waits for, of which there are several in a Waitall.
+    call: as messages show it, e.g. "Recv(source=1, tag=0)". peers: the ranks that it waits for. line: of the program,
+    e.g. "ring.py:12". calls: what it waits for; a Waitall has several.
     """
 
     rank: int
@@ -61,7 +61,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class Sent:
-    """A message that nobody received. line: where it was sent, empty if unknown. comm: tells communicators apart."""
+    """A message that was not received.
+
+    line: where it was sent, empty if unknown. comm: a number that tells communicators apart.
+    """
 
     source: int
     dest: int
@@ -71,7 +74,7 @@ class Sent:
 
 
 def circle(waits: Sequence[Wait]) -> list[int]:
-    """Ranks each of which waits for the next, and the last for the first: the shortest such circle, or nothing."""
+    """Return the shortest circle of ranks in which each waits for the next, and the last for the first, or []."""
     waiting = {w.rank: [p for p in w.peers if p != w.rank] for w in waits}
     best: list[int] = []
     for first in waiting:
@@ -92,9 +95,9 @@ def circle(waits: Sequence[Wait]) -> list[int]:
 
 
 def meaning(waits: Sequence[Wait], returned: Mapping[int, Call | None], sent: Sequence[Sent] = ()) -> str:
-    """The misconception behind a deadlock, in one or two sentences.
+    """Explain the misconception behind a deadlock, in one or two sentences.
 
-    returned: the ranks that have returned, each with its last call where that is known. sent: messages not received.
+    returned: the ranks that have returned, each with its last call if it is known. sent: messages not received.
     """
     asked = [(wait.rank, call) for wait in waits for call in wait.calls]
     for rank, call in asked:
@@ -112,7 +115,7 @@ def meaning(waits: Sequence[Wait], returned: Mapping[int, Call | None], sent: Se
 
 
 def _two_collectives(asked: Sequence[tuple[int, Call]]) -> str:
-    """Ranks are in collective calls of one communicator that do not belong together."""
+    """Explain that ranks are in different collective calls of one communicator."""
     for comm in sorted({call.comm for _, call in asked}):
         collective = [(rank, call) for rank, call in asked if call.kind == "collective" and call.comm == comm]
         names = sorted({call.name for _, call in collective})
@@ -129,7 +132,7 @@ def _two_collectives(asked: Sequence[tuple[int, Call]]) -> str:
 
 
 def _other_tag(asked: Sequence[tuple[int, Call]], sent: Sequence[Sent]) -> str:
-    """A message is there, but with another tag."""
+    """Explain that a message has arrived, but with another tag."""
     for rank, call in asked:
         for message in sent:
             fits = call.comm == message.comm and message.dest == rank and message.source in call.peers
@@ -155,7 +158,7 @@ def _not_by_all(asked: Sequence[tuple[int, Call]]) -> str:
 
 
 def _left_by(asked: Sequence[tuple[int, Call]], returned: Mapping[int, Call | None]) -> str:
-    """Who is waited for has returned."""
+    """Explain that a rank waits for a rank that has returned."""
     for rank, call in asked:
         if not call.peers or any(peer not in returned for peer in call.peers):
             continue
@@ -197,6 +200,6 @@ def _in_circle(waits: Sequence[Wait]) -> str:
 
 
 def listed(ranks: Sequence[int], most: int = 8) -> str:
-    """ "rank 1", "ranks 1, 2", and of many only the first."""
+    """List ranks: "rank 1", "ranks 1, 2". Of many ranks it names the first `most`."""
     numbers = [str(rank) for rank in ranks[:most]] + (["..."] if len(ranks) > most else [])
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(numbers)}"

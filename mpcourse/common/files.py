@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and processes that wait for each other before they do."""
+"""Files that are written whole or not at all, and a lock that lets one process write at a time."""
 
 import contextlib
 import os
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-PART = ".part"  # how the name of a file ends that is still being written
+PART = ".part"  # the end of the name of a file that is still being written
 
 
 def write_atomically(path: Path, contents: str | bytes | Callable[[BinaryIO], object], sync: bool = False) -> None:
-    """Put `contents` in the place of the file `path`, so that everybody sees the old file or the new one, whole.
+    """Replace the file `path` by `contents`, so that every reader sees the old or the new file, whole.
 
-    The contents go into a temporary file in the same folder, which then gets the name `path`. Any number of processes
-    may write one path at once: the last one's contents stay.
+    The contents go into a temporary file in the same folder, which is then renamed to `path`. Any number of processes
+    may write one path at once: the contents of the last one stay.
 
     path: in a folder that exists. A symbolic link is replaced, not followed.
     contents: text, which is written as UTF-8, bytes, or a function that writes to the binary file that it is given.
@@ -42,7 +42,7 @@ def write_atomically(path: Path, contents: str | bytes | Callable[[BinaryIO], ob
 
 
 def remove_parts(folder: Path, name: str = "*") -> None:
-    """Remove the temporary files that killed processes have left as they wrote files of this name in `folder`.
+    """Remove the temporary files that killed processes left when they wrote files of this name in `folder`.
 
     name: may hold the wildcards of `Path.glob`. No process may be writing such a file meanwhile.
     """
@@ -52,12 +52,12 @@ def remove_parts(folder: Path, name: str = "*") -> None:
 
 @contextlib.contextmanager
 def alone_with(path: Path) -> Iterator[None]:
-    """Of the processes that are in this context with the same `path`, one at a time; the others wait.
+    """Let one process at a time into this context with the same `path`; the others wait.
 
-    path: a folder that exists, or a file for nothing else, which is made where it is missing, and stays.
+    path: a folder that exists, or a file that has no other use; it is made where it is missing, and stays.
 
-    The system lets go of it even where a process is killed. Where it cannot be locked, as on Windows and on some
-    network file systems, nobody waits.
+    The system releases the lock even where a process is killed. Where the path cannot be locked, as on Windows and on
+    some network file systems, no process waits.
     """
     handle = None
     try:

@@ -14,19 +14,19 @@ from mpcourse.common.errors import SETUP, SETUP_MPICH, UserError
 
 MAX_RANKS = 32  # a laptop's limit: each rank that imports torch takes about 250 MB
 
-# The variable by which a launcher tells a process how many ranks there are. It is there before MPI starts, and it
-# tells the truth even when the MPI behind mpi4py is another one than the launcher's.
+# The variables in which a launcher gives each process the number of ranks. They are set before MPI starts, and they are
+# right even if mpi4py uses another MPI than the launcher's.
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 
 @dataclass(frozen=True)
 class Mpirun:
-    """A launcher.
+    """A launcher of ranks.
 
     path: where it is.
     implementation: "MPICH", "Open MPI", "Intel MPI" or "unknown".
-    version: as it says itself.
+    version: as the launcher prints it.
     """
 
     path: str
@@ -35,7 +35,7 @@ class Mpirun:
 
 
 def identify(text: str) -> tuple[str, str]:
-    """Name and version of an MPI: ("MPICH", "4.2.3"), or ("unknown", "").
+    """Return name and version of an MPI: ("MPICH", "4.2.3"), or ("unknown", "").
 
     text: what `mpirun --version` or `MPI.Get_library_version()` prints.
     """
@@ -50,7 +50,10 @@ def identify(text: str) -> tuple[str, str]:
 
 
 def find_mpirun() -> str:
-    """Path of mpirun: $MPCOURSE_MPIRUN, else the one beside this Python (a virtual environment's), else on PATH."""
+    """Return the path of mpirun: $MPCOURSE_MPIRUN, else mpirun beside this Python, else mpirun on PATH.
+
+    Raises UserError where there is none.
+    """
     asked = os.environ.get("MPCOURSE_MPIRUN")
     if asked:
         path = shutil.which(asked)
@@ -79,12 +82,12 @@ def _identified(path: str) -> Mpirun:
 
 
 def mpirun() -> Mpirun:
-    """The launcher in use. Raises UserError where there is none."""
+    """Return the launcher in use. Raises UserError where there is none."""
     return _identified(find_mpirun())
 
 
 def check_ranks(size: int) -> int:
-    """`size` itself if it is a number of ranks that one machine can be asked for.
+    """Return `size` if one machine can be asked for that many ranks.
 
     size: ranks.
     Raises UserError unless it is from 1 to MAX_RANKS.
@@ -95,7 +98,7 @@ def check_ranks(size: int) -> int:
 
 
 def mpirun_command(size: int, command: list[str]) -> list[str]:
-    """The command line that starts ranks on this machine; run it in `rank_environment()`.
+    """Return the command line that starts ranks on this machine. Run it in `rank_environment()`.
 
     size: ranks.
     command: what each of them runs, in words.
@@ -105,67 +108,67 @@ def mpirun_command(size: int, command: list[str]) -> list[str]:
 
 
 def hosts_command(hosts: Sequence[str], command: list[str], each: int = 1) -> list[str]:
-    """The command line that starts ranks on several hosts, by ssh; rank 0 is on the first.
+    """Return the command line that starts ranks on several hosts by ssh; rank 0 is on the first host.
 
     hosts: names.
     command: what each rank runs, in words.
-    each: ranks of a host.
+    each: number of ranks on a host.
     Raises UserError where there is no mpirun.
     """
     launcher = mpirun()
     if launcher.implementation == "Open MPI":
-        # Told to oversubscribe, as OVERSUBSCRIBE does, it would start all of them on the first.
+        # With OVERSUBSCRIBE, Open MPI would start all ranks on the first host.
         where = ["--host", ",".join(f"{host}:{each}" for host in hosts), "--map-by", f"ppr:{each}:node:oversubscribe"]
-    else:  # Hydra's, MPICH's launcher; left alone it would ask a scheduler, where there is one
+    else:  # Hydra is MPICH's launcher. Without these options it would ask a scheduler, where there is one.
         where = ["-launcher", "ssh", "-hosts", ",".join(hosts), "-ppn", str(each)]
     return [launcher.path, *where, "-np", str(each * len(hosts)), *command]
 
 
 def with_ssh(program: str) -> dict[str, str]:
-    """The environment in which mpirun uses a program instead of ssh: MPICH's, Open MPI 5's, Open MPI 4's.
+    """Return variables that make mpirun use a program instead of ssh: for MPICH, Open MPI 5 and Open MPI 4.
 
     program: its path.
     """
     return {name: program for name in ("HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")}
 
 
-# Open MPI counts slots and refuses more ranks than cores, unless told; versions 5 and 4 each by a variable of its own.
+# Open MPI refuses to start more ranks than there are cores unless a variable allows it; versions 5 and 4 differ in it.
 OVERSUBSCRIBE = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
 def mpi_environment() -> dict[str, str]:
-    """This process's environment, made so that a plain `mpirun -np 4 python ...` works in it."""
+    """Return this process's environment, changed so that a plain `mpirun -np 4 python ...` works in it."""
     environment = dict(os.environ)
-    # Open MPI refuses to start as root without these two; a container's only user often is root.
+    # Open MPI refuses to start as root without these two, and the only user of a container often is root.
     environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
     environment = OVERSUBSCRIBE | environment
-    # `python` in a command is this Python, and its mpirun comes first, though nothing was activated.
+    # `python` in a command means this Python, and its own mpirun comes first, even if no environment is activated.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     return environment
 
 
-# By what UCX, which MPICH and Open MPI may use, reaches another rank on this machine. To try the network, too, takes a
-# rank 20 ms when it starts.
+# The ways in which UCX, which MPICH and Open MPI may use, reaches another rank on this machine. Trying the network as
+# well takes a rank 20 ms at its start.
 ONE_MACHINE = {"UCX_TLS": "self,posix,sysv"}
 
 
 def rank_environment(threads: int = 1, one_machine: bool = True) -> dict[str, str]:
-    """The environment of ranks that the course starts itself.
+    """Return the environment of ranks that the course itself starts.
 
-    threads: of each rank, unless the user set it.
-    one_machine: whether all of them are started on this one.
+    threads: of each rank, unless the user has set OMP_NUM_THREADS.
+    one_machine: whether all ranks start on this machine.
     """
     return {"OMP_NUM_THREADS": str(threads)} | (ONE_MACHINE if one_machine else {}) | mpi_environment()
 
 
 def launched_size() -> int:
-    """Number of ranks that the launcher says it started (1 where there is no launcher), without asking MPI."""
+    """Return the number of ranks that the launcher says it started, or 1 without a launcher. MPI is not asked."""
     return _from_environment(SIZE_VARIABLES, 1)
 
 
 def launched_rank() -> int:
-    """This process's rank as the launcher says it (0 where there is no launcher), without asking MPI."""
+    """Return the rank that the launcher gave this process, or 0 without a launcher. MPI is not asked."""
     return _from_environment(RANK_VARIABLES, 0)
 
 

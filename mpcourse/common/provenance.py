@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Python's, and those of the packages that are installed."""
+    """Return Python's version, and those of the packages that are installed."""
     by_package = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -17,7 +17,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def processor() -> str:
-    """The instruction set, and the processor's name where the system tells one."""
+    """Return the instruction set, and the processor's name where the system shows one."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

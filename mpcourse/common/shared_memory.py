@@ -1,4 +1,7 @@
-"""Shared memory that MPI left behind: a run that is killed, or that aborts, leaves a megabyte a rank until a reboot."""
+"""Shared memory that MPI left behind.
+
+A run that is killed or aborts leaves a megabyte per rank until the machine starts anew.
+"""
 
 import os
 import time
@@ -6,15 +9,15 @@ from pathlib import Path
 
 import psutil
 
-FOLDER = Path("/dev/shm")  # Linux's. Elsewhere nothing lists it, and nothing is found.
+FOLDER = Path("/dev/shm")  # on Linux; other systems have no such folder, and nothing is found there
 NAMES = ("mpich_shm_*", "vader_segment.*", "sm_segment.*")  # MPICH; Open MPI 4 and 5
-SETTLED = 0.1  # seconds: a file as young as that may have been made, and not be mapped yet
+SETTLED = 0.1  # seconds; a younger file may have been made and not yet mapped
 
 
 def abandoned(since: float = 0.0, folder: Path = FOLDER) -> dict[Path, int]:
-    """Segments of this user's MPI runs that no living process has mapped, and their bytes.
+    """Return segments of this user's MPI runs that no living process has mapped, and their bytes.
 
-    since: only those made from then on, by time.time().
+    since: return only segments made from then on, by time.time().
     """
     sizes = {}
     latest = time.time() - SETTLED
@@ -32,7 +35,7 @@ def abandoned(since: float = 0.0, folder: Path = FOLDER) -> dict[Path, int]:
 
 
 def tidy(since: float = 0.0, folder: Path = FOLDER) -> int:
-    """Remove what is abandoned; how many bytes that were. Waits a moment first, for what was made a moment ago."""
+    """Remove abandoned segments; return how many bytes they had. Waits a moment first, for those just made."""
     if not any(_made(path) >= since for name in NAMES for path in folder.glob(name)):
         return 0
     time.sleep(SETTLED)
@@ -41,7 +44,7 @@ def tidy(since: float = 0.0, folder: Path = FOLDER) -> int:
         try:
             path.unlink()
             gone += size
-        except OSError:  # somebody else was first
+        except OSError:  # another process removed it first
             continue
     return gone
 
@@ -49,12 +52,12 @@ def tidy(since: float = 0.0, folder: Path = FOLDER) -> int:
 def _made(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # it went meanwhile
+    except OSError:  # it was removed meanwhile
         return 0.0
 
 
 def _mapped(folder: str) -> set[str]:
-    """All files in `folder` that this user's living processes have mapped."""
+    """Return all files in `folder` that this user's living processes have mapped."""
     mapped: set[str] = set()
     for pid in psutil.pids():
         try:

@@ -13,11 +13,11 @@ from typing import Any
 
 
 def read_source(file: Path) -> str:
-    """The text of a file, decoded as `python FILE` does: by its coding line, else as UTF-8.
+    """Read a file as `python FILE` decodes it: by its coding line, else as UTF-8.
 
     file: of Python source.
 
-    `compile` is no judge of that: of bytes it lets invalid ones pass that stand in a comment.
+    `compile` does not serve here: given bytes, it accepts invalid ones inside a comment.
     Raises SyntaxError where Python refuses it, and OSError where it cannot be read.
     """
     data = file.read_bytes()
@@ -29,7 +29,7 @@ def read_source(file: Path) -> str:
 
 
 def source_lines(file: Path) -> list[str]:
-    """The lines of a file for showing, whatever is in it.
+    """Return the lines of a file to be shown, whatever the file contains.
 
     file: of Python source.
     Raises OSError where it cannot be read.
@@ -41,7 +41,7 @@ def source_lines(file: Path) -> list[str]:
 
 
 def shown_path(file: Path) -> str:
-    """The path of a file as a user knows it: from the current folder if it lies in or beside it, else in full.
+    """Return a path as a user knows it: relative where the file is in or beside the current folder, else in full.
 
     file: any.
     """
@@ -50,20 +50,20 @@ def shown_path(file: Path) -> str:
 
 
 def load_module(path: Path, name: str, stand_in: ModuleType | None = None) -> ModuleType:
-    """Run a Python file as a module. Whatever its code raises passes through.
+    """Run a Python file as a module. Errors of its code pass through.
 
     path: of the file.
     name: of the module.
-    stand_in: what stands in sys.modules instead of the module, where several threads load one file.
+    stand_in: put into sys.modules instead of the module, where several threads load one file.
     """
     module = ModuleType(name)
     module.__file__ = str(path)
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # at the end, lest a file that is named like a library hides it
+        sys.path.append(str(path.parent))  # at the end, so that a file named like a library does not hide the library
     sys.modules[name] = stand_in or module  # dataclasses and pickling look classes up there
     if stand_in is not None:
         stand_in.mine.module = module
-    # Not by importlib: it takes a compiled file of before, and accepts bytes that `python FILE` refuses.
+    # importlib would take compiled code of an earlier version, and accepts bytes that `python FILE` refuses.
     exec(_compiled(read_source(path), str(path)), module.__dict__)
     return module
 
@@ -74,10 +74,10 @@ def _compiled(text: str, path: str) -> CodeType:
 
 
 def reference(*parts: Any) -> Any:
-    """The source of some functions and classes, without docstrings, to be displayed by a notebook.
+    """Show the source of functions and classes, without docstrings, in a notebook.
 
-    parts: of this library. Each stands below a link to its file, which holds the docstrings, too.
-    Raises TypeError for what has no source, ValueError for what is not of this library.
+    parts: of this library. Each appears below a link to its file, which holds the docstrings, too.
+    Raises TypeError for a part without source, ValueError for one that is not of this library.
     """
     from IPython.display import Markdown  # a notebook has it; the library does without
 
@@ -96,7 +96,7 @@ def _linked(part: Any) -> str:
 
 
 def without_docstrings(text: str) -> str:
-    """Python source with its docstrings left out, and otherwise as it is written, from the left margin on.
+    """Return Python source without its docstrings, from the left margin on, otherwise as it is written.
 
     text: of a whole function, class or module.
     """

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def counted(number: int | str, noun: str) -> str:
-    """`1 rank`, `2 ranks`, `2 copies`, `2 micro-batches`, `1 or 2 stages`.
+    """Write a number with its noun: `1 rank`, `2 ranks`, `2 copies`, `2 micro-batches`, `1 or 2 stages`.
 
     number: how many; as text, if there are several answers.
     noun: in the singular.
@@ -14,7 +14,7 @@ def counted(number: int | str, noun: str) -> str:
 
 
 def named(names: Sequence[Any], noun: str = "rank") -> str:
-    """`rank 1`, `ranks 1 and 2`, `ranks 1, 2 and 3`.
+    """List names after their noun: `rank 1`, `ranks 1 and 2`, `ranks 1, 2 and 3`.
 
     names: one or more.
     noun: in the singular.

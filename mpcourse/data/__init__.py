@@ -1,7 +1,7 @@
-"""The images that the lessons train on: one record, `Dataset`, whichever of the three sets it holds.
+"""The images that the lessons train on: one record, `Dataset`, for each of the three sets.
 
 - `digits()`: 1797 real handwritten digits, 8x8, ready in an instant.
-- `glyphs()`: any number of 28x28 digits drawn from fonts and bent. MNIST's size and shape, with no download.
+- `glyphs()`: any number of 28x28 digits, drawn from fonts and bent. They have MNIST's size and shape, with no download.
 - `mnist()`: MNIST itself, from files that you have or from a checked download.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Dataset", "Examples", "digits", "glyphs", "load", "mnist"]
 
 
 def load(name: str, **options: Any) -> Dataset:
-    """The dataset of a name.
+    """Return the dataset of a name.
 
     name: "digits", "glyphs" or "mnist".
     options: for the function of that name.

@@ -1,7 +1,7 @@
 """Arrays kept on disk, so that what takes seconds to make is made once.
 
 A file is a digest and then the bytes. The digest covers the name, the version of the maker and the bytes, so one
-comparison finds a file that is cut short, damaged or made by an older version. Such a file is made anew.
+comparison finds a file that is cut short, damaged or made by another version. Such a file is made anew.
 """
 
 import functools
@@ -20,14 +20,14 @@ DIGEST_SIZE = 64
 
 
 def folder() -> Path:
-    """`$MPCOURSE_CACHE`, else `$XDG_CACHE_HOME/mpcourse`, else `~/.cache/mpcourse`. It need not exist yet.
+    """Return `$MPCOURSE_CACHE`, else `$XDG_CACHE_HOME/mpcourse`, else `~/.cache/mpcourse`, which need not exist.
 
     Raises UserError where there is no home folder to put it in.
     """
     if own := os.environ.get("MPCOURSE_CACHE"):
         return Path(own).expanduser()
     shared = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(shared):  # the XDG specification: a relative path is to be ignored
+    if os.path.isabs(shared):  # the XDG specification says to ignore a relative path
         return Path(shared, "mpcourse")
     try:
         return Path("~/.cache/mpcourse").expanduser()
@@ -36,15 +36,15 @@ def folder() -> Path:
 
 
 def remember(name: str, version: str, size: int, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """What `make()` returns, or the sound copy of it that an earlier call left in `folder()`.
+    """Return what `make()` returns, or the sound copy of it that an earlier call left in `folder()`.
 
     name: of the file.
-    version: of the maker; a file of another one is made anew.
+    version: of the maker; a file of another version is made anew.
     size: bytes of the array.
     make: returns an array, uint8, (size,).
 
-    Any number of processes may call this at once. Where the folder cannot be written the array is made each time, and a
-    warning says so once.
+    Any number of processes may call this at once. Where the folder cannot be written, the array is made each time, and
+    one warning says so.
     """
     path = folder() / name
     kept = _read(path, version, size)
@@ -81,7 +81,7 @@ def _write(path: Path, version: str, array: np.ndarray) -> None:
     write_atomically(path, lambda file: file.writelines([digest, array.data]))
 
 
-@functools.cache  # one warning for a folder, however many arrays go there
+@functools.cache  # one warning for a folder, however many arrays are kept there
 def _warn(where: Path, reason: str) -> None:
     warnings.warn(
         f"cannot keep data in {where} ({reason}), so it is made anew each time; "

@@ -1,5 +1,7 @@
-"""Fetch a file whose SHA-256 is known. What arrives goes into a `.part` file, which a later call goes on with, and
-only a whole, checked file gets the final name."""
+"""Fetch a file whose SHA-256 is known.
+
+Data goes into a `.part` file, which a later call continues. Only a whole, checked file gets the final name.
+"""
 
 import hashlib
 import os
@@ -17,14 +19,14 @@ TIMEOUT = 30.0  # seconds without a byte
 
 
 def download(url: str, path: Path, sha256: str, timeout: float = TIMEOUT) -> None:
-    """Fetch a file, going on with `<path>.part` where an earlier call was cut off.
+    """Fetch a file, continuing `<path>.part` where an earlier call was cut off.
 
     url: of the file.
     path: where it is put, once it is whole and checked.
     sha256: its digest, in hexadecimal digits.
     timeout: seconds without a byte.
 
-    Any number of ranks may call this at once: one fetches, the others wait and find the file there.
+    Any number of ranks may call this at once: one fetches, the others wait and then find the file.
     Raises UserError where the server cannot be reached or refuses, the connection is lost (the `.part` stays), the
     digest is wrong (the `.part` goes), or the file cannot be written.
     """
@@ -34,28 +36,28 @@ def download(url: str, path: Path, sha256: str, timeout: float = TIMEOUT) -> Non
         with alone_with(path.parent):
             if path.exists():  # another rank was first
                 return
-            if not part.exists() or _sha256(part) != sha256:  # a whole .part is left by a kill just before the rename
+            if not part.exists() or _sha256(part) != sha256:  # a kill just before the rename leaves a whole .part
                 _receive(url, part, timeout)
                 digest = _sha256(part)
                 if digest != sha256:
                     part.unlink()
                     raise UserError(f"{url} has SHA-256 {digest}, not {sha256}: try again, or name another mirror")
             os.replace(part, path)
-    except OSError as error:  # of the disk: _receive makes UserErrors of the network's
+    except OSError as error:  # of the disk: _receive turns the network's errors into UserErrors
         reason = error.strerror or error
         raise UserError(f"cannot write {path}: {reason}; free some space or name another folder") from error
 
 
 def _receive(url: str, part: Path, timeout: float) -> None:
-    """Append to `part` what it lacks, or write it anew where the server will not send the rest alone."""
+    """Append to `part` what it lacks, or write it anew where the server does not send the rest alone."""
     from tqdm.auto import tqdm
 
     have = part.stat().st_size if part.exists() else 0
     response = _open(url, have, timeout)
-    if response is None:  # `part` is no beginning of this file
+    if response is None:  # `part` is not the beginning of this file
         have = 0
         response = _open(url, have, timeout)
-    if response.status != 206:  # the whole file, whatever was asked for
+    if response.status != 206:  # the whole file, even if a part was asked for
         have = 0
     length = getattr(response, "length", None)  # None where the server does not say
     total = None if length is None else have + length
@@ -73,7 +75,7 @@ def _receive(url: str, part: Path, timeout: float) -> None:
 
 
 def _open(url: str, have: int, timeout: float) -> Any:
-    """The response to a request for `url` from byte `have` on, or None where there is no such byte."""
+    """Return the response to a request for `url` from byte `have` on, or None where there is no such byte."""
     try:
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
         response = urllib.request.urlopen(request, timeout=timeout)

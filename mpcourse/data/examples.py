@@ -1,4 +1,4 @@
-"""What a dataset is here: labelled grey images in memory, in a train and a test part."""
+"""What a dataset is here: labelled grey images in memory, in a train part and a test part."""
 
 import operator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from mpcourse.common.errors import UserError
 
 
 class Examples(TensorDataset):
-    """Labelled grey images. `examples[i]` is `(image, label)`, as a DataLoader wants it.
+    """Labelled grey images. `examples[i]` is `(image, label)`, as a DataLoader needs it.
 
     images: float32 (n, 1, height, width), 0 (paper) to 1 (ink).
     labels: int64 (n,).
@@ -22,17 +22,17 @@ class Examples(TensorDataset):
 
     @property
     def images(self) -> torch.Tensor:
-        """float32 (n, 1, height, width), 0 (paper) to 1 (ink)."""
+        """Images, float32 (n, 1, height, width), 0 (paper) to 1 (ink)."""
         return self.tensors[0]
 
     @property
     def labels(self) -> torch.Tensor:
-        """int64 (n,)."""
+        """Labels, int64 (n,)."""
         return self.tensors[1]
 
     def flat(self) -> torch.Tensor:
-        """The images as rows for a fully connected layer: float32 (n, height * width), sharing their memory."""
-        _, channels, height, width = self.images.shape  # by hand, since reshape(n, -1) refuses n = 0
+        """Return the images as rows for a fully connected layer: float32 (n, height * width), on the same memory."""
+        _, channels, height, width = self.images.shape  # spelled out, because reshape(n, -1) refuses n = 0
         return self.images.reshape(len(self), channels * height * width)
 
     def __repr__(self) -> str:
@@ -55,19 +55,19 @@ class Dataset:
 
 
 def from_pixels(pixels: np.ndarray, labels: np.ndarray, white: int) -> Examples:
-    """Examples from pixels.
+    """Make examples from pixels.
 
     pixels: uint8 (n, height, width).
     labels: uint8 (n,).
-    white: the full value.
+    white: the value of a full pixel.
     """
-    images = pixels.astype(np.float32)  # numpy, whose one thread does not fight those of other ranks on this machine
+    images = pixels.astype(np.float32)  # numpy uses one thread, which does not compete with other ranks on this machine
     images /= white
     return Examples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).to(torch.int64))
 
 
 def whole_number(value: int, name: str, most: int | None = None) -> int:
-    """`value` as an int.
+    """Return `value` as an int.
 
     value: what a user gave.
     name: how the error calls it.

@@ -1,6 +1,6 @@
 """Digits as fonts draw them: the shapes that `glyphs()` bends.
 
-The fonts are the ones that come inside matplotlib, so they are the same on every machine.
+The fonts come with matplotlib, so they are the same on every machine.
 """
 
 import functools
@@ -10,8 +10,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-# Of matplotlib's faces, those with ordinary digits. Left out: DejaVuSansMono, whose dotted 0 reads as an 8 when it is
-# small and bent; cmmi10, whose old-style 1 is a capital I; cmti10, which older matplotlibs lack; and faces of symbols.
+# Those faces of matplotlib that have ordinary digits. Left out are DejaVuSansMono, whose dotted 0 looks like an 8 when
+# it is small and bent; cmmi10, whose old-style 1 is a capital I; cmti10, which older matplotlibs lack; faces of
+# symbols.
 FACES = (
     "DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique",
     "DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic",
@@ -19,14 +20,14 @@ FACES = (
     "cmb10", "cmr10", "cmss10", "cmtt10",
 )  # fmt: skip
 SIDE = 56  # twice the side of the images made from them
-TALL = 40  # every digit is this tall, whatever its face
-WIDE = 44  # and no wider than this
+TALL = 40  # height of every digit, whatever its face
+WIDE = 44  # and its largest width
 
 
 def render() -> torch.Tensor:
-    """Every digit of every face: float32 (faces, 10, SIDE, SIDE), 0 (paper) to 1 (ink), centred, with soft edges.
+    """Draw every digit of every face: float32 (faces, 10, SIDE, SIDE), 0 (paper) to 1 (ink), centred, with soft edges.
 
-    They are drawn once in a process, which takes as long as to make 500 images of them: do not write to them.
+    They are drawn once per process, which takes as long as making 500 images of them. Do not write to them.
     """
     return torch.from_numpy(_drawn())
 
@@ -58,7 +59,7 @@ def _scale(image: np.ndarray) -> np.ndarray:
 
 
 def _soften(canvas: np.ndarray) -> np.ndarray:
-    """Blur by (1, 2, 1) / 4 both ways: edges that a threshold can move, and no aliasing at half the size."""
-    for axis in (-2, -1):  # roll wraps round, which the empty margin makes harmless
+    """Blur by (1, 2, 1) / 4 both ways, for edges that a threshold can move and no aliasing at half the size."""
+    for axis in (-2, -1):  # roll wraps around, which the empty margin makes harmless
         canvas = (np.roll(canvas, 1, axis) + 2 * canvas + np.roll(canvas, -1, axis)) / 4
     return canvas

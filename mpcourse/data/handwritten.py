@@ -24,9 +24,9 @@ CHECKSUMS = {
 
 
 def digits(test: int = 360, seed: int = 0) -> Dataset:
-    """The 1797 handwritten 8x8 digits of scikit-learn (UCI, Alpaydin and Kaynak 1998), shuffled.
+    """Return the 1797 handwritten 8x8 digits of scikit-learn (UCI, Alpaydin and Kaynak 1998), shuffled.
 
-    test: the first of them after the shuffle are the test part, and the rest the train part; 0 to 1797.
+    test: number of digits in the test part, the first after the shuffle; the rest are the train part. 0 to 1797.
     seed: of the shuffle, 0 or more.
     Raises UserError for other numbers.
     """
@@ -41,7 +41,7 @@ def digits(test: int = 360, seed: int = 0) -> Dataset:
 
 
 def _read_scikit_learn() -> np.ndarray:
-    from sklearn.datasets import load_digits  # here, as it takes most of a second, and once a machine is enough
+    from sklearn.datasets import load_digits  # here, because it takes most of a second, once per machine
 
     bunch = load_digits()
     return np.concatenate([bunch.images.ravel(), bunch.target]).astype(np.uint8)
@@ -54,11 +54,11 @@ def mnist(
     *,
     checksums: Mapping[str, str] = CHECKSUMS,
 ) -> Dataset:
-    """MNIST, from its four IDX files, plain or `.gz`.
+    """Return MNIST, read from its four IDX files, plain or `.gz`.
 
-    folder: where they are; None: the folder `mnist` of the cache.
-    download: fetch the files that are not there. A download that was cut off goes on where it stopped.
-    mirror: the address of a folder to fetch them from.
+    folder: holds them; None: the folder `mnist` of the cache.
+    download: fetch the files that are missing. A download that was cut off continues where it stopped.
+    mirror: address of a folder to fetch them from.
     checksums: each file's SHA-256 in hexadecimal digits, by its name with `.gz`.
     Raises UserError where files are missing, damaged or do not belong together, or where the download fails.
     """

@@ -1,5 +1,8 @@
-"""The IDX format of the MNIST files: two zero bytes, the element type, the number of dimensions, the dimensions as
-big-endian 32-bit integers, then the elements, last dimension fastest (yann.lecun.com/exdb/mnist)."""
+"""The IDX format of the MNIST files (yann.lecun.com/exdb/mnist).
+
+A file holds two zero bytes, the element type, the number of dimensions, the dimensions as big-endian 32-bit integers,
+then the elements, last dimension fastest.
+"""
 
 import gzip
 import math
@@ -15,7 +18,7 @@ UNSIGNED_BYTE = 0x08
 
 
 def read_idx(path: str | Path) -> np.ndarray:
-    """The array in an IDX file of unsigned bytes, plain or gzip: uint8, of the shape that the file states.
+    """Read an IDX file of unsigned bytes, plain or gzip; return uint8, of the shape that the file states.
 
     path: of the file.
     Raises UserError where the file cannot be read, is not sound gzip, is not IDX, holds another type of element, or is

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """What nvidia-smi showed of each GPU while a model was trained.
+    """What nvidia-smi showed for each GPU while a model was trained.
 
-    MiB: in use; utilisation: percent; watts: taken; watts_allowed: by each GPU's power limit.
+    MiB: in use; utilisation: percent; watts: consumed; watts_allowed: each GPU's power limit.
     """
 
     source: str
@@ -30,7 +30,7 @@ TWO_P100 = MemoryTable(
 
 @dataclass(frozen=True)
 class SplitSizes:
-    """Seconds of a run, by how many examples a split of the batch has; and on one GPU, and unsplit on two."""
+    """Seconds of a run, by the number of examples in a split of the batch; also on one GPU, and unsplit on two."""
 
     source: str
     setting: str
@@ -50,7 +50,7 @@ PIPELINE_TUTORIAL = SplitSizes(
 
 @dataclass(frozen=True)
 class Pipelined:
-    """A row of a table. balance: layers of each partition. chunks: micro-batches a batch. rate: examples/s."""
+    """A row of a table. balance: layers of each partition. chunks: micro-batches in a batch. rate: examples/s."""
 
     balance: tuple[int, ...]
     batch: int
@@ -60,7 +60,7 @@ class Pipelined:
 
 @dataclass(frozen=True)
 class Partitions:
-    """Examples/s of a model on one GPU without a pipeline, and by number of partitions of a pipeline, one a GPU."""
+    """Examples/s of a model on one GPU without a pipeline, and by the number of partitions, one on each GPU."""
 
     source: str
     setting: str
@@ -99,7 +99,7 @@ TORCHGPIPE_UNET = Partitions(
 
 @dataclass(frozen=True)
 class Mirrored:
-    """Seconds of so many steps, on one GPU and on two that share each batch, and the test accuracy after them."""
+    """Seconds of a number of steps, on one GPU and on two that share each batch, and the test accuracy afterwards."""
 
     source: str
     setting: str
@@ -121,7 +121,7 @@ MIRRORED_STRATEGY = Mirrored(
 
 @dataclass(frozen=True)
 class Processes:
-    """A row of a table: so many processes on so many nodes took so many seconds."""
+    """A row of a table: the seconds that a number of processes on a number of nodes took."""
 
     processes: int
     nodes: int
@@ -130,9 +130,10 @@ class Processes:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Seconds of a whole training, by processes and nodes. parameters: how many numbers each of the model's has.
+    """Seconds of a whole training, by processes and nodes.
 
-    batch: of each process. examples: of the training set, which all processes share.
+    parameters: number of elements in each of the model's parameters. batch: of each process. examples: of the training
+    set, which all processes share.
     """
 
     source: str
@@ -169,9 +170,9 @@ CHAINERMN_TUTORIAL = Scaling(
 
 @dataclass(frozen=True)
 class Cluster:
-    """A training on very many GPUs, as far as its source tells.
+    """A training on very many GPUs, as far as its source describes it.
 
-    efficiency: of each GPU, against one alone. seconds: of a whole training of so many epochs.
+    efficiency: of each GPU, compared with one alone. seconds: of a whole training of `epochs` epochs.
     """
 
     source: str
@@ -213,7 +214,7 @@ HOROVOD_512 = {
     for name, efficiency in (("ResNet-101", 0.90), ("VGG-16", 0.68))
 }
 IMAGENET = 1_281_167  # training examples
-# Images a second that one GPU trained on, as others measured it, by network and GPU. P100: TensorFlow's benchmarks of
+# Images per second that one GPU trained on, as others measured it, by network and GPU. P100: TensorFlow's benchmarks of
 # May 2017 (DGX-1, synthetic data; batches of 32 and of 64). TITAN X: jcjohnson/cnn-benchmarks (Torch, cuDNN 5), forward
 # and backward of 16 images in 171.02 ms.
 IMAGES_PER_SECOND = {
@@ -225,14 +226,14 @@ IMAGES_PER_SECOND = {
 
 @dataclass(frozen=True)
 class ShardedMemory:
-    """A row of a table: parameters, ranks, and gigabytes a rank in ZeRO's stages 1, 2 and 3, as printed."""
+    """A row of a table: parameters, ranks, and gigabytes per rank in ZeRO's stages 1, 2 and 3, as printed."""
 
     parameters: float
     ranks: int
     gigabytes: tuple[str, str, str]
 
 
-# Rajbhandari et al. 2020, table 1: Adam in mixed precision, 16 bytes a parameter; 120 GB and 16 TB without sharding.
+# Rajbhandari et al. 2020, table 1: Adam in mixed precision, 16 bytes per parameter; 120 GB and 16 TB without sharding.
 # Taken from transcriptions of the paper.
 ZERO_TABLE_1 = (
     ShardedMemory(7.5e9, 4, ("52.5", "41.3", "30")),

@@ -1,21 +1,22 @@
 """Published trainings over many GPUs, and measurements that plans rest on, each with its source and its setting.
 
-Narayanan's tables are verified against a transcription of the paper (arXiv 2104.04473, section 5), Llama 3's against
+Narayanan's tables were checked against a transcription of the paper (arXiv 2104.04473, section 5), Llama 3's against
 three (arXiv 2407.21783, section 3.3.2).
 """
 
 from dataclasses import dataclass
 
-VOCABULARY, LENGTH = 51_200, 2048  # of all of Narayanan's models, tokens and tokens a sequence
+VOCABULARY, LENGTH = 51_200, 2048  # of all of Narayanan's models: tokens, and tokens in a sequence
 Sizes = tuple[int, int, int]  # of a grid: data, pipeline, tensor
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A row of a table. parameters: billions. batch: sequences a step. teraflops: reached by each GPU.
+    """A row of a table.
 
-    microbatch: sequences. chunks: parts of the model on each stage. days: of training on 300 billion tokens. None where
-    nobody has published it.
+    parameters: billions. batch: sequences in a step. teraflops: reached by each GPU. microbatch: sequences. chunks:
+    parts of the model on each stage. days: of training on 300 billion tokens. None where the figure has not been
+    published.
     """
 
     parameters: float
@@ -38,7 +39,7 @@ class Trained:
 
 
 # Narayanan et al. 2021, table 1: A100 80 GB, nodes of 8 with NVLink 3 and 8 InfiniBand HDR cards; 1F1B, scatter/gather
-# of pipeline messages, all activations recomputed. Micro-batches and chunks are not in the table: they are in the
+# of pipeline messages, all activations recomputed. Micro-batches and chunks are not in the table; they come from the
 # authors' script for it (NVIDIA/Megatron-LM, examples/sc21/run_table_1.sh, commit 6985e58).
 PTD_P = (
     Trained(1.7, 24, 2304, 24, 1, 1, 32, 512, 137, 16, 1),
@@ -64,7 +65,7 @@ def _table_2(
     )
 
 
-# Table 2, the same machines. It gives the product of tensor and pipeline alone (96 and 280): 8 x 12 and 8 x 35.
+# Table 2, the same machines. It gives only the product of tensor and pipeline (96 and 280): 8 x 12 and 8 x 35.
 _175B, _530B = (174.6, 96, 12_288, 96), (529.6, 128, 20_480, 105)
 ZERO_3 = (
     *_table_2(_175B, 1, 1, (384, 1536, 4, 144, 90), (768, 1536, 2, 88, 74), (1536, 1536, 1, 44, 74)),
@@ -78,10 +79,10 @@ PTD_P_BESIDE_ZERO = (
 
 @dataclass(frozen=True)
 class Configured:
-    """A GPT that NVIDIA ships a configuration for: 2048 tokens a sequence, nodes of 8 GPUs.
+    """A GPT for which NVIDIA ships a configuration: sequences of 2048 tokens, nodes of 8 GPUs.
 
-    grids: by the month since which they are in the file, the first and the last one.
-    batch: sequences a step.
+    grids: the first and the last one in the file, by the month in which they were added.
+    batch: sequences in a step.
     """
 
     name: str
@@ -93,8 +94,8 @@ class Configured:
     batch: int = 2048
 
 
-# NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf/training/gpt3/*.yaml, and their history. No checkpoints, or of
-# attention alone; the optimizer's state is sharded, and (not with 5 billion parameters) activations along the tensor
+# NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf/training/gpt3/*.yaml, and their history. No checkpoints, or only
+# of attention; the optimizer's state is sharded, and (except with 5 billion parameters) activations along the tensor
 # axis.
 NEMO_GPT = (
     Configured("5 B", 32, 4096, 24, 128, {"2023-01": (128, 1, 1)}),
@@ -106,10 +107,10 @@ NEMO_GPT = (
 
 @dataclass(frozen=True)
 class Llama:
-    """A row of Llama 3's table 4: 405 B parameters, H100 80 GB, nodes of 8, RoCE of 400 Gbit/s a GPU.
+    """A row of Llama 3's table 4: 405 B parameters, H100 80 GB, nodes of 8, RoCE of 400 Gbit/s per GPU.
 
-    batch: sequences a replica and step. teraflops: of each GPU, without what is computed again. The paper's formats:
-    bfloat16, gradients summed in float32, FSDP that shards optimizer state and gradients; no checkpoints.
+    batch: sequences per replica and step. teraflops: of each GPU, without recomputation. The paper's formats: bfloat16,
+    gradients summed in float32, FSDP that shards optimizer state and gradients; no checkpoints.
     """
 
     gpus: int
@@ -125,16 +126,16 @@ class Llama:
 LLAMA_3 = (
     Llama(8192, 8, 1, 16, 64, 8192, 32, 430),
     Llama(16_384, 8, 1, 16, 128, 8192, 16, 400),
-    Llama(16_384, 8, 16, 16, 8, 131_072, 16, 380),  # one print has 4 replicas; the product demands 8
+    Llama(16_384, 8, 16, 16, 8, 131_072, 16, 380),  # one print has 4 replicas; the product requires 8
 )
 
 # Korthikanti et al. 2022, table 4: a layer of a 22 B model (width 6144, 64 heads, 4 sequences of 2048, tensor 8) on
 # A100 80 GB: milliseconds forward and backward, nothing recomputed.
 LAYER_22B = (7.7, 11.9)
 
-# Microseconds of products (m, k) x (k, n) in float16, by (n, k), of m = ROWS[0], ROWS[1], ...: linear layers of
+# Microseconds of products (m, k) x (k, n) in float16, by (n, k), for m = ROWS[0], ROWS[1], ...: linear layers of
 # language models, or their shares in tensor parallelism. microsoft/vidur, data/profiling/compute/*/*/mlp.csv (2024),
-# medians. NOT_FITTED: of models that `mpcourse.virtual.gpus.products` was not fitted to; nor was it to the H100's.
+# medians. `mpcourse.virtual.gpus.products` was fitted neither to the models of NOT_FITTED nor to the H100's.
 ROWS = (128, 512, 2048, 4096)
 A100_PRODUCTS = {
     (10240, 8192): (135.0, 386.5, 1437.0, 2882.0),

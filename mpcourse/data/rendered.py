@@ -1,7 +1,7 @@
 """`glyphs`: as many digit images as you ask for, drawn from fonts and bent, the same on every rank.
 
-Images come in blocks of 250. A block is seeded by (seed, split, block) and by nothing else, so the first images of
-a large set are the images of a small one, and no set depends on the order or the number of calls before it.
+Images come in blocks of 250. A block is seeded by (seed, split, block) and by nothing else. So the first images of a
+large set are the images of a small one, and no set depends on the order or the number of earlier calls.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ SPLITS = ("train", "test")
 BLOCK = 250  # small enough to stay in the processor's cache
 SIDE = 28
 
-# How far an image strays from its font. Lengths are in half images: 1.0 is 14 pixels.
+# How much an image differs from its font. Lengths are in half images: 1.0 is 14 pixels.
 ROTATION = 0.3  # radians
 SCALE = 0.15
 STRETCH = 0.1  # wider and lower, or narrower and higher
@@ -31,14 +31,15 @@ BEND_POINTS = 4
 
 
 def glyphs(train: int = 60_000, test: int = 10_000, seed: int = 0) -> Dataset:
-    """28x28 digits drawn from fonts, turned, stretched, bent and speckled: a harder MNIST with no download.
+    """Make 28x28 digits drawn from fonts, turned, stretched, bent and speckled: a harder MNIST with no download.
 
     train, test: examples of each part, 0 or more.
-    seed: 0 or more. Images depend on it only, not on the number of threads or on the state of any random generator;
-    both parts use the same faces with draws of their own.
+    seed: 0 or more. Images depend on it only, not on the number of threads or the state of any random generator; both
+    parts use the same faces with draws of their own.
 
-    Made on first use, then read from the cache. (They come from matplotlib's font renderer and torch's CPU kernels:
-    another version of these, or a processor without AVX2, may round some pixels to the next of the 256 grey levels.)
+    Images are made on first use, then read from the cache. (They come from matplotlib's font renderer and torch's CPU
+    kernels: other versions of these, or a processor without AVX2, may round some pixels to the next of the 256 grey
+    levels.)
     Raises UserError for other numbers.
     """
     train, test = whole_number(train, "train"), whole_number(test, "test")
@@ -58,7 +59,7 @@ def _examples(count: int, seed: int, split: str) -> Examples:
 
 
 def _make(count: int, seed: int, split: str) -> np.ndarray:
-    """Pixels and then labels of `count` images, as one uint8 array."""
+    """Make the pixels and then the labels of `count` images, as one uint8 array."""
     pixels = np.empty((count, SIDE, SIDE), dtype=np.uint8)
     labels = np.empty(count, dtype=np.uint8)
     with _one_thread():
@@ -72,8 +73,11 @@ def _make(count: int, seed: int, split: str) -> np.ndarray:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Torch works on one thread inside, so that no bit can depend on their number, and so that ranks which all render
-    at first use do not fight for the cores: 4 ranks of two threads on 2 cores took over eight times as long."""
+    """Let torch use one thread within, so that no bit depends on the number of threads.
+
+    Ranks that all render at first use do not compete for the cores either: 4 ranks of two threads on 2 cores took over
+    eight times as long.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -83,9 +87,9 @@ def _one_thread() -> Iterator[None]:
 
 
 def _block(shapes: torch.Tensor, seed: int, split: str, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels uint8 (BLOCK, SIDE, SIDE) and labels int64 (BLOCK,) of one block.
+    """Make one block: pixels uint8 (BLOCK, SIDE, SIDE) and labels int64 (BLOCK,).
 
-    A block is always drawn whole: its images must not depend on how many of them are wanted.
+    A block is always drawn whole, because its images must not depend on how many of them are wanted.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split), block)))
 
@@ -111,6 +115,6 @@ def _block(shapes: torch.Tensor, seed: int, split: str, block: int) -> tuple[np.
 
     chosen = shapes[torch.from_numpy(faces), torch.from_numpy(labels)].unsqueeze(1)
     image = F.grid_sample(chosen, torch.stack([x, y], dim=-1), align_corners=False).squeeze(1)
-    image = (2.5 * (image - 0.33 - 0.13 * weight) + 0.5).clamp(0, 1)  # where an edge is cut sets the stroke's weight
+    image = (2.5 * (image - 0.33 - 0.13 * weight) + 0.5).clamp(0, 1)  # the place of the cut sets the stroke's weight
     image = image * (0.8 + 0.2 * ink) + speckle * (0.12 + 0.12 * grain)
     return (image.clamp(0, 1) * 255).round().to(torch.uint8).numpy(), labels

@@ -1,13 +1,13 @@
 """Data parallelism by hand: every rank has the whole model and a share of each batch, as in ChainerMN.
 
-Read `communicator.py` and `optimizer.py` first, and `loss_scaling.py` for float16. `checked/` says where ranks
+Read `communicator.py` and `optimizer.py` first, and `loss_scaling.py` for float16. `checked/` reports where ranks
 disagree, and `overlap/` averages gradients while others are still being computed.
 
     import torch
     from mpcourse.data_parallel import create_communicator, create_multi_node_optimizer
     from mpcourse.virtual import run
 
-    def program(comm):  # with mpi4py's MPI.COMM_WORLD it is the same under mpirun
+    def program(comm):  # under mpirun the same works with mpi4py's MPI.COMM_WORLD
         model = torch.nn.Linear(4, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         optimizer = create_multi_node_optimizer(optimizer, create_communicator("flat", comm), model=model)

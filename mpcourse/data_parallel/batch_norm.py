@@ -1,4 +1,4 @@
-"""Batch normalisation over the whole global batch: each rank's count, mean and variance, put together."""
+"""Batch normalisation over the whole global batch: each rank's count, mean and variance are combined."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ class SyncBatchNorm(_BatchNorm):
     num_features: channels.
     communicator: its ranks' examples are normalised together.
     options: those of torch's batch norm: eps, momentum, affine, track_running_stats.
-    x: what it is called with, (batch, channels, ...), floating point.
+    x: its input, (batch, channels, ...), floating point.
 
-    Batches may differ in length, and be empty on some ranks: counts are what is weighed, for a mean of means is the
-    mean of all only where counts are equal. In evaluation it is torch's own.
-    Raises ValueError, on every rank, where all ranks together have fewer than two values a channel.
+    Batches may differ in length, and be empty on some ranks. Ranks are weighted by their counts, because a mean of
+    means is the mean of all only where counts are equal. In evaluation it works as torch's own.
+    Raises ValueError, on every rank, where all ranks together have fewer than two values per channel.
     """
 
     def __init__(self, num_features: int, communicator: Communicator, **options: Any) -> None:
@@ -56,14 +56,14 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def convert_batch_norm(model: nn.Module, communicator: Communicator) -> nn.Module:
-    """`model` with each batch norm replaced by a SyncBatchNorm with the same parameters and statistics; the model.
+    """Replace each batch norm of `model` by a SyncBatchNorm with the same parameters and statistics; return the model.
 
-    model: changed in place; one that is itself a batch norm is returned anew.
-    communicator: its ranks' examples are normalised together. No message is sent: any rank may call this.
+    model: changed in place. If it is itself a batch norm, a new module is returned.
+    communicator: its ranks' examples are normalised together. No message is sent, so any rank may call this.
     """
-    synced: dict[nn.Module, SyncBatchNorm] = {}  # a module that stands under two names is replaced by one
+    synced: dict[nn.Module, SyncBatchNorm] = {}  # a module under two names is replaced by one
     for module in list(model.modules()):
-        for name, child in module._modules.items():  # named_children leaves out a child's second name
+        for name, child in module._modules.items():  # named_children omits a child's second name
             if isinstance(child, _BatchNorm) and not isinstance(child, SyncBatchNorm):
                 if child not in synced:
                     synced[child] = _synced(child, communicator)
@@ -85,13 +85,13 @@ def _synced(norm: _BatchNorm, communicator: Communicator) -> SyncBatchNorm:
 
 
 def _statistics(communicator: Communicator, x: torch.Tensor) -> tuple[int, torch.Tensor, torch.Tensor]:
-    """Values a channel on all ranks, their mean and (biased) variance, by the rule of Chan, Golub and LeVeque (1979).
+    """Return each channel's count over all ranks, mean and (biased) variance (Chan, Golub and LeVeque 1979).
 
-    Sums of squares would lose what distinguishes large numbers; each rank's deviations from its own mean do not.
+    Sums of squares would lose small differences between large numbers; deviations from each rank's own mean do not.
     """
     channels = x.transpose(0, 1).reshape(x.shape[1], -1).to(torch.promote_types(x.dtype, torch.float32))
     count = channels.shape[1]
-    # Each rank fills its own row, and the sum over ranks is everybody's rows.
+    # Each rank fills its own row, so the sum over ranks holds all rows.
     rows = channels.new_zeros(communicator.size, 2 * len(channels) + 1)
     if count:
         mean = channels.mean(1)
@@ -116,7 +116,7 @@ def _sum(communicator: Communicator, x: torch.Tensor) -> None:
 
 
 class _Normalise(torch.autograd.Function):
-    """(x - mean) / deviation * weight + bias, whose gradient knows that all ranks' x are in mean and deviation."""
+    """(x - mean) / deviation * weight + bias; its gradient accounts for all ranks' x in mean and deviation."""
 
     @staticmethod
     def forward(
@@ -139,5 +139,5 @@ class _Normalise(torch.autograd.Function):
         _sum(ctx.communicator, whole)
         along, across = (whole / ctx.count).unbind()
         dx = (weight * inverse).view(shape) * (dy - along.view(shape) - normal * across.view(shape))
-        # Weight and bias get this rank's part only: the mean of gradients puts the parts together.
+        # Weight and bias get only this rank's part: the mean of gradients combines the parts.
         return dx.to(gradients[0].dtype), own[1].to(weight.dtype), own[0].to(weight.dtype), None, None, None, None

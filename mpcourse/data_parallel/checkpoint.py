@@ -1,4 +1,7 @@
-"""Snapshots of a run over ranks: each rank writes its own, atomically, and resuming finds the latest that all have."""
+"""Snapshots of a run over ranks.
+
+Each rank writes its own snapshot, atomically. Resuming finds the latest snapshot that all ranks have.
+"""
 
 import re
 from collections.abc import Callable
@@ -14,14 +17,14 @@ from mpcourse.data_parallel.together import together
 
 
 class Stateful(Protocol):
-    """What a snapshot can hold, as torch's modules and optimizers are."""
+    """What a snapshot can hold: an object with a state, like torch's modules and optimizers."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that it takes to go on, as torch.save writes it."""
+        """Return everything that is needed to continue, as torch.save writes it."""
         ...
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Go on from a state.
+        """Continue from a state.
 
         state_dict: what `state_dict` returned.
         """
@@ -29,14 +32,14 @@ class Stateful(Protocol):
 
 
 class Checkpointer:
-    """Saves and restores what a run consists of. All ranks make one together, and call the same.
+    """Saves and restores the parts of a run. All ranks make one together, and make the same calls.
 
-    communicator: whose ranks take part in the run.
-    folder: one that all ranks see, or one of each machine's own.
-    keep: so many snapshots stay; older ones go once all ranks have a newer one. 1 or more.
-    what: by name, whatever has state_dict and load_state_dict: model, optimizer, scheduler, sampler.
+    communicator: its ranks take part in the run.
+    folder: one that all ranks see, or one on each machine.
+    keep: number of snapshots that stay, 1 or more. Older ones are removed once all ranks have a newer one.
+    what: by name, objects with state_dict and load_state_dict: model, optimizer, scheduler, sampler.
 
-    The random numbers of Python, numpy and torch are saved with them.
+    The random numbers of Python, numpy and torch are saved, too.
     Raises ValueError where keep is below 1.
     """
 
@@ -51,11 +54,11 @@ class Checkpointer:
         """Write a snapshot. All ranks call it.
 
         step: updates so far, 0 or more, the same on all ranks.
-        position: what else it takes to go on, e.g. epoch=3.
+        position: what else is needed to continue, e.g. epoch=3.
 
-        A run that is killed at any time leaves the snapshots before it as they were.
-        Raises ValueError for a step below 0, or ranks with different ones. What goes wrong on one rank it raises, and
-        the others RankFailed.
+        A run that is killed at any time leaves earlier snapshots as they were.
+        Raises ValueError for a step below 0, or where ranks give different steps. A rank on which anything else fails
+        raises its error, and the others raise RankFailed.
         """
         if step < 0:
             raise ValueError(f"step={step}: a run has made 0 updates or more")
@@ -76,7 +79,7 @@ class Checkpointer:
         self._forget(self._together("save", write))
 
     def _together(self, doing: str, call: Callable[[], Any]) -> list[Any]:
-        """What `call` returns on each rank, by rank. Where it raises anything on one, the others raise RankFailed."""
+        """Return what `call` returns on each rank, by rank. If it raises on one rank, the others raise RankFailed."""
         gather = self.communicator.comm.allgather
         return gather(together(gather, f"{doing} its snapshot", call))
 
@@ -86,9 +89,9 @@ class Checkpointer:
     def resume(self) -> dict[str, Any] | None:
         """Restore the latest snapshot that all ranks have. All ranks call it.
 
-        Returns its position, with "step"; None where there is none.
+        Returns its position, with "step", or None where there is no snapshot.
         Raises ValueError, on every rank, for a snapshot of another number of ranks, or of other things than this run's.
-        What else goes wrong on one rank it raises, and the others RankFailed.
+        A rank on which anything else fails raises its error, and the others raise RankFailed.
         """
         self.communicator.exchange("resumes")
         by_rank = self._together("look for", lambda: (self._steps(), self._sizes()))
@@ -126,7 +129,7 @@ class Checkpointer:
         return self.folder / f"step{step:08d}-rank{rank}of{size}.pt"
 
     def _steps(self) -> list[int]:
-        """Of which steps this rank has a snapshot."""
+        """Return the steps for which this rank has a snapshot."""
         rank, size = self.communicator.rank, self.communicator.size
         names = (re.fullmatch(rf"step(\d+)-rank{rank}of{size}\.pt", path.name) for path in self.folder.iterdir())
         return sorted(int(match[1]) for match in names if match)
@@ -136,7 +139,7 @@ class Checkpointer:
         return {int(match[1]) for match in names if match} - {self.communicator.size}
 
     def _forget(self, everyones: list[list[int]]) -> None:
-        """Remove this rank's snapshots that are older than the `keep` latest which all ranks have."""
+        """Remove this rank's snapshots that are older than the `keep` latest snapshots that all ranks have."""
         common = sorted(set.intersection(*map(set, everyones)))
         for step in self._steps():
             if len(common) >= self.keep and step < common[-self.keep]:

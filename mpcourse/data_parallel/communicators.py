@@ -9,7 +9,7 @@ from mpcourse.data_parallel.parameters import Model, trained_parameters
 
 
 class NaiveCommunicator(Communicator):
-    """An all-reduce for each parameter, the shortest of a few bytes: each costs a message's latency at least."""
+    """An all-reduce for each parameter, even one of a few bytes: each costs at least a message's latency."""
 
     name = "naive"
 
@@ -20,7 +20,7 @@ class NaiveCommunicator(Communicator):
 
 
 class FlatCommunicator(Communicator):
-    """All gradients in one flat buffer, and one all-reduce: its latency once, at the cost of one copy."""
+    """All gradients in one flat buffer, and one all-reduce: its latency is paid once, at the cost of one copy."""
 
     name = "flat"
 
@@ -28,8 +28,8 @@ class FlatCommunicator(Communicator):
 class HierarchicalCommunicator(Communicator):
     """One flat buffer, summed on each node's first rank, among these, and broadcast inside the nodes.
 
-    For nodes with several GPUs and one slow link, which one rank of a node uses. The first ranks work while the others
-    wait.
+    This is for nodes with several GPUs and one slow link, which only one rank of a node uses. The first ranks work
+    while the others wait.
     """
 
     name = "hierarchical"
@@ -41,8 +41,8 @@ class HierarchicalCommunicator(Communicator):
 class TwoDimensionalCommunicator(Communicator):
     """Reduce-scatter inside a node, all-reduce of each rank's chunk between nodes, all-gather inside.
 
-    All ranks of a node send over the network, each its own chunk: together as many bytes as one of them would send, on
-    as many links as there are. Every node must have as many ranks as the others.
+    All ranks of a node send over the network, each its own chunk: together as many bytes as one rank would send, on as
+    many links as there are. All nodes must have equally many ranks.
     """
 
     name = "two_dimensional"

@@ -35,17 +35,17 @@ COMMUNICATORS: dict[str, type[Communicator]] = {
 def create_communicator(
     name: str = "bucketed", comm: Comm | None = None, ranks_per_node: int | None = None, **options: int
 ) -> CheckedCommunicator:
-    """The communicator of that name, with checks. All ranks of `comm` call it, with the same name and options.
+    """Return the communicator of that name, with checks. All ranks of `comm` call it, with the same name and options.
 
     name: one of COMMUNICATORS.
     comm: mpi4py's, or a virtual rank's; None: MPI.COMM_WORLD.
-    ranks_per_node: take each so many ranks in a row for a node ($MPCOURSE_RANKS_PER_NODE); None: go by host names.
+    ranks_per_node: treat so many ranks in a row as a node ($MPCOURSE_RANKS_PER_NODE); None: compare host names.
     options: for "bucketed", bucket_bytes and first_bucket_bytes.
-    Raises ValueError, on every rank, for an unknown name, for ranks with different ones, or where ranks do not make
+    Raises ValueError, on every rank, for an unknown name, where ranks give different names, or where ranks do not make
     whole nodes and the communicator needs them; TypeError for an option that the communicator does not have.
     """
     if comm is None:
-        from mpi4py import MPI  # only now: it makes this process a rank
+        from mpi4py import MPI  # imported only now, because it makes this process a rank
 
         comm = MPI.COMM_WORLD
     asked = comm.allgather((name, options))
@@ -66,7 +66,7 @@ def create_communicator(
 
 
 def checked(communicator: Communicator) -> CheckedCommunicator:
-    """`communicator` with the checks that fit it. All ranks call it together.
+    """Wrap `communicator` in the checks that fit it. All ranks call it together.
 
     communicator: of any kind, without checks.
     """
@@ -81,13 +81,13 @@ def create_multi_node_optimizer(
     *,
     model: nn.Module | None = None,
 ) -> MultiNodeOptimizer:
-    """ChainerMN's function of that name: a MultiNodeOptimizer, or a DoubleBufferedOptimizer. All ranks call it.
+    """Return a MultiNodeOptimizer or a DoubleBufferedOptimizer, as ChainerMN's function does. All ranks call it.
 
     optimizer: any of torch's, with this rank's parameters.
     communicator: made by `create_communicator`.
     double_buffering: a step applies the mean gradient of the step before, which was summed meanwhile.
-    model: whose names are used in messages, and whose buffers are broadcast, too; None: the optimizer's parameters
-    alone.
+    model: its names are used in messages, and its buffers are broadcast, too; None: only the optimizer's parameters are
+    known.
     Raises ValueError, on every rank, where ranks hold different parameters.
     """
     kind = DoubleBufferedOptimizer if double_buffering else MultiNodeOptimizer

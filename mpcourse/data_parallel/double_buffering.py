@@ -15,16 +15,16 @@ from mpcourse.data_parallel.parameters import same_tensors, trained_parameters
 
 
 class DoubleBufferedOptimizer(MultiNodeOptimizer):
-    """An optimizer whose step applies the mean gradient of the step before, while this step's is summed over all ranks.
+    """An optimizer whose step applies the previous step's mean gradient, while this step's gradient is summed.
 
     optimizer: any of torch's, with this rank's parameters, which become those of rank 0.
-    communicator: made by `create_communicator`. All its ranks make one together.
-    model: whose names are used in messages, and whose buffers are broadcast, too; None: the optimizer's parameters
-    alone.
+    communicator: made by `create_communicator`. All its ranks make one optimizer together.
+    model: its names are used in messages, and its buffers are broadcast, too; None: only the optimizer's parameters are
+    known.
 
-    The first step applies nothing, and `finish` the last mean. Gradients are copied into one of two sets of flat
-    buffers, in turns, and summed by a ring, whatever the communicator: only messages between neighbours can be left
-    alone meanwhile.
+    The first step applies nothing, and `finish` applies the last mean. Gradients are copied into one of two sets of
+    flat buffers, in turns, and summed by a ring, whatever the communicator: only messages between neighbours can
+    proceed by themselves meanwhile.
     Raises ValueError, on every rank, where ranks hold different parameters; RuntimeError where a mean that is in flight
     would be lost.
     """
@@ -37,10 +37,10 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
         super().__init__(optimizer, communicator, model=model)
 
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
-        """Begin to average this step's gradients, and update by the mean of those before. All ranks call it.
+        """Begin to average this step's gradients, and update by the mean of the step before. All ranks call it.
 
-        closure: None; another one raises ValueError.
-        examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
+        closure: must be None; anything else raises ValueError.
+        examples: of this rank's batch, compared with those of the other ranks; None: not compared.
         Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
         rank and parameter, for a gradient that is not finite; RankFailed where ranks do different things, or one has
         ended.
@@ -52,9 +52,9 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
         return super().step(examples=examples)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the optimizer that is wrapped, for `load_state_dict`. Any rank may call it.
+        """Return the state of the optimizer that is wrapped, for `load_state_dict`. Any rank may call it.
 
-        Raises RuntimeError where a mean of gradients is in flight, which would be lost: call `finish` before.
+        Raises RuntimeError where a mean of gradients is in flight, which would be lost: call `finish` first.
         """
         self._check_idle("its state is taken")
         return super().state_dict()
@@ -76,7 +76,7 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
         super().add_param_group(param_group)
 
     def finish(self) -> None:
-        """Apply the last mean, which is still in flight: after training. All ranks call it."""
+        """Apply the last mean, which is still in flight. All ranks call it, after training."""
         if self._request is not None:
             self.communicator.exchange("finishes its training", meanwhile=self.communicator.progress)
             self._request.wait()
@@ -92,17 +92,17 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
         )
 
     def _mean(self, examples: int | None, *, finite: bool = True) -> None:
-        """Begin to average this step's gradients; parameters get the means of the step before, if there was one."""
+        """Begin to average this step's gradients; give parameters the means of the step before, if there was one."""
         self._compare_once()
         parameters = trained_parameters(self.named_parameters())
-        if not same_tensors(parameters.values(), self._trained):  # some were frozen, or are trained now
+        if not same_tensors(parameters.values(), self._trained):  # some were frozen, or are newly trained
             self._prepare()
         missing = self.communicator.agree_on_gradients(parameters, examples)
         before, (flat, tag) = self._request, self._buffers[1]
         flat.fill([p.grad for p in parameters.values()], 1 / self.communicator.size)
         self._request = MeanRequest(self.overlap_comm, parameters, missing, flat, tag)
         self.communicator.in_flight.append(self._request)
-        self._buffers.reverse()  # not before: a batch that is refused leaves everything as it is
+        self._buffers.reverse()  # only now, so that a batch that is refused leaves everything as it is
         self.optimizer.zero_grad(set_to_none=True)
         if before is not None:
             before.wait()
@@ -112,11 +112,11 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
         parameters = self._trained = list(trained_parameters(self.named_parameters()).values())
         self._listen()
         one, other = FlatBuffers(parameters), FlatBuffers(parameters)
-        # Each has its own tags: a rank that is late is in both sums at once, and the later one's messages may go first.
+        # Each has its own tags: a late rank takes part in both sums at once, and the later sum's messages may go first.
         self._buffers = [(one, 0), (other, len(one.buffers))]
 
     def _new_gradient(self, p: torch.Tensor) -> None:
-        """Between parts of backward, let the all-reduce of the step before go on."""
+        """Let the all-reduce of the step before proceed, between parts of backward."""
         super()._new_gradient(p)
         if self._request is not None:
             self._request.test()
@@ -129,11 +129,11 @@ class DoubleBufferedOptimizer(MultiNodeOptimizer):
 class MeanRequest:
     """The mean of gradients over all ranks, begun. All ranks make one together.
 
-    comm: mpi4py's communicator, or a virtual rank's, in which nothing else has these tags.
+    comm: mpi4py's communicator, or a virtual rank's; nothing else in it may use the same tags.
     parameters: this rank's, by name.
-    missing: names of those whose gradient no rank has.
-    flat: gradients lie in it, divided by the number of ranks.
-    tag: its all-reduces take as many tags as `flat` has buffers, from this one on.
+    missing: names of parameters whose gradient no rank has.
+    flat: holds the gradients, divided by the number of ranks.
+    tag: the first of as many tags as `flat` has buffers, which its all-reduces take.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class MeanRequest:
         self._sums = BufferAllreduces(comm, flat.buffers, tag)
 
     def test(self) -> bool:
-        """Go on as far as is possible without waiting; whether all is done."""
+        """Proceed as far as possible without waiting; return whether all is done."""
         return self._sums.test()
 
     def wait(self) -> None:
-        """Wait, and give each parameter its mean gradient: but none to one that was frozen meanwhile."""
+        """Wait, and give each parameter its mean gradient, except parameters that were frozen meanwhile."""
         self._sums.wait()
         for (name, p), view in zip(self._parameters.items(), self._flat.views, strict=True):
             p.grad = None if name in self._missing or not p.requires_grad else view

@@ -1,4 +1,4 @@
-"""Results of all ranks put together: by their counts, for shards need not be equal."""
+"""Results of all ranks combined: weighted by their counts, because shards need not be equal."""
 
 from collections.abc import Mapping
 
@@ -9,22 +9,23 @@ from mpcourse.data_parallel.communicator import Communicator
 
 
 def evaluate(communicator: Communicator, correct: float, count: int) -> float:
-    """Share of right answers among all ranks' examples: the sum of `correct` over that of `count`. All ranks call it.
+    """Return the share of correct answers among all ranks' examples. All ranks call it.
 
-    communicator: whose ranks all call this.
-    correct: right answers among this rank's examples.
+    communicator: its ranks all call this.
+    correct: correct answers among this rank's examples.
     count: examples of this rank, 0 or more.
 
-    A mean of the ranks' shares would be another number wherever counts differ.
+    The result is the sum of `correct` over the sum of `count`. A mean of the ranks' shares would be another number
+    wherever counts differ.
     Raises ValueError, on every rank, where no rank has any example.
     """
     return _means(communicator, {"correct": correct}, count)["correct"]
 
 
 def weighted_mean(communicator: Communicator, means: Mapping[str, float], count: int) -> dict[str, float]:
-    """Means over all ranks' examples, of each rank's means over its own. All ranks call it, and get the same bits.
+    """Return means over all ranks' examples, from each rank's means. All ranks call it, and get the same bits.
 
-    communicator: whose ranks all call this.
+    communicator: its ranks all call this.
     means: by name, the same names on all ranks with examples; a rank without examples may give {}.
     count: examples of this rank, 0 or more.
     Raises ValueError, on every rank, for different names, or where no rank has any example.

@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-MakeBuffer = Callable[..., torch.Tensor]  # of a length in elements, with dtype= and device=
+MakeBuffer = Callable[..., torch.Tensor]  # takes a length in elements, dtype= and device=
 
 
 class FlatBuffers:
     """A flat buffer for each dtype and device of some parameters, with a place for each parameter's gradient.
 
     parameters: of any shapes, dtypes and devices.
-    make_buffer: where else than in memory of its own a buffer lies.
-    views: each one's place, in its shape, in the order of parameters.
+    make_buffer: makes a buffer elsewhere than in memory of its own.
+    views: each parameter's place, in its shape, in the order of parameters.
     buffers: all elements, of one dimension.
-    places: for each parameter the number of its buffer, and the element at which it begins there.
+    places: for each parameter, the number of its buffer, and the element at which it begins there.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make_buffer: MakeBuffer = torch.zeros) -> None:
@@ -36,18 +36,18 @@ class FlatBuffers:
         """Write each value, times `scale`, into its place.
 
         values: in the order of parameters, each with its parameter's shape; None counts as zeros.
-        scale: each element counts times this.
+        scale: each element is multiplied by it.
         """
         for view, value in zip(self.views, values, strict=True):
             write_scaled(view, value, scale)
 
 
 def write_scaled(view: torch.Tensor, value: torch.Tensor | None, scale: float) -> None:
-    """Write value * scale into view. One pass: scaling costs nothing beside copying.
+    """Write value * scale into view, in one pass: scaling while copying costs nothing.
 
     view: a tensor, which is written to.
     value: of view's shape; None counts as zeros.
-    scale: each element counts times this.
+    scale: each element is multiplied by it.
     """
     if value is None:
         view.zero_()

@@ -10,13 +10,13 @@ from mpcourse.common.comm import Comm
 from mpcourse.common.cuda_aware import cuda_aware
 from mpcourse.virtual import MPI, mpi_of
 
-KNOWN = (torch.float32, torch.float64, torch.int32, torch.int64)  # what MPI has a name for
+KNOWN = (torch.float32, torch.float64, torch.int32, torch.int64)  # dtypes that MPI has a name for
 
 _warned = False
 
 
 def bytes_of(t: torch.Tensor) -> bytes:
-    """The bytes of a tensor.
+    """Return the bytes of a tensor.
 
     t: of any shape, dtype and device.
     """
@@ -26,11 +26,12 @@ def bytes_of(t: torch.Tensor) -> bytes:
 
 @contextlib.contextmanager
 def on_host(t: torch.Tensor) -> Iterator[torch.Tensor]:
-    """All of t as one flat buffer in the host's memory; what is done to it is done to t.
+    """Give all of t as one flat buffer in the host's memory; changes to the buffer reach t.
 
     t: of any shape, dtype and device.
 
-    The buffer of a contiguous CPU tensor is itself. Others are copied there and back, a GPU's through pinned memory.
+    A contiguous CPU tensor is its own buffer. Other tensors are copied there and back, those of a GPU through pinned
+    memory.
     """
     t = t.detach()
     if t.device.type == "cpu" and t.is_contiguous():
@@ -42,9 +43,9 @@ def on_host(t: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def readable_by_mpi(comm: Comm, t: torch.Tensor) -> bool:
-    """Whether MPI takes t where it lies, on a GPU. If so, waits for what was enqueued: MPI does not.
+    """Return whether MPI reads t in place, on a GPU. If so, wait for what was enqueued, because MPI does not.
 
-    comm: mpi4py's communicator, or a virtual rank's. No message is sent: any rank may call this.
+    comm: mpi4py's communicator, or a virtual rank's. No message is sent, so any rank may call this.
     t: of any shape, dtype and device.
     """
     known = t.device.type == "cuda" and t.dtype in KNOWN and t.is_contiguous()
@@ -55,7 +56,7 @@ def readable_by_mpi(comm: Comm, t: torch.Tensor) -> bool:
 
 
 def to_host(t: torch.Tensor) -> torch.Tensor:
-    """A copy of all of t as one flat buffer in the host's memory: in pinned memory, if t is on a GPU.
+    """Copy all of t to one flat buffer in the host's memory: to pinned memory, if t is on a GPU.
 
     t: of any shape, dtype and device.
     """

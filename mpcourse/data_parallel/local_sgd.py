@@ -1,4 +1,4 @@
-"""Local SGD: ranks train alone for some steps, then average what they have become."""
+"""Local SGD: ranks train alone for some steps, then average their parameters."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,14 +14,14 @@ class LocalOptimizer(torch.optim.Optimizer):
     """An optimizer on this rank's own gradients; parameters are averaged over all ranks every few steps.
 
     optimizer: any of torch's, with this rank's parameters, which become those of rank 0.
-    communicator: made by `create_communicator`. All its ranks make one together.
+    communicator: made by `create_communicator`. All its ranks make one optimizer together.
     every: steps between two averages, 1 or more.
-    begin: before so many steps are done, gradients are averaged in each step, as MultiNodeOptimizer does it: post-local
-    SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2020).
-    model: whose names are used in messages, and whose buffers are broadcast, too; None: the optimizer's parameters
-    alone.
+    begin: in the first `begin` steps, gradients are averaged in each step, as MultiNodeOptimizer does: post-local SGD
+    (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2020).
+    model: its names are used in messages, and its buffers are broadcast, too; None: only the optimizer's parameters are
+    known.
 
-    `every=1` with plain SGD is what MultiNodeOptimizer does. The optimizer's state (momentum, Adam's moments) stays
+    `every=1` with plain SGD does what MultiNodeOptimizer does. The optimizer's state (momentum, Adam's moments) stays
     each rank's own. `finish` averages what the last incomplete period left.
     Raises ValueError, on every rank, for numbers that make no sense, or differ between ranks.
     """
@@ -40,13 +40,13 @@ class LocalOptimizer(torch.optim.Optimizer):
         if every < 1 or begin < 0:
             raise ValueError(f"every={every}, begin={begin}: average every 1 or more steps, begin after 0 or more")
         self.communicator, self.every, self.begin = communicator, every, begin
-        self.steps = self.alone = 0  # done; and since parameters were the same on all ranks
+        self.steps = self.alone = 0  # steps done; and steps since parameters were the same on all ranks
         self.together = MultiNodeOptimizer(optimizer, communicator, model=model)
         self.optimizer = optimizer
         self._part()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "optimizer":  # not there yet: it is being copied or unpickled
+        if name == "optimizer":  # not there yet, because it is being copied or unpickled
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
@@ -63,32 +63,32 @@ class LocalOptimizer(torch.optim.Optimizer):
     def mean_gradients(self, examples: int | None = None) -> None:
         """Average now what `step` would average: nothing, where ranks are alone. All ranks call it.
 
-        examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
+        examples: of this rank's batch, compared with those of the other ranks; None: not compared.
         """
         if self.steps < self.begin:
             self.together.mean_gradients(examples)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Within it backward passes add to this rank's own gradients: for all but the last of several before a step."""
+        """Let backward passes within add to this rank's own gradients: for all but the last pass before a step."""
         return self.together.no_sync()
 
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
-        """Update this rank's parameters; average them over ranks where it is time to. All ranks call it equally often.
+        """Update this rank's parameters, and average them over ranks when due. All ranks call it equally often.
 
         closure: computes the loss and its gradients, as torch's optimizers take it.
-        examples: of this rank's batch; matters before `begin` only, where gradients are averaged.
+        examples: of this rank's batch; used only in the first `begin` steps, where gradients are averaged.
         Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
-        rank and parameter, for a parameter, or before `begin` a gradient, that is not finite.
+        rank and parameter, for a parameter that is not finite, or such a gradient in the first `begin` steps.
         """
         self.steps += 1
         if self.steps <= self.begin:
             try:
                 return self.together.step(closure, examples=examples)
-            finally:  # also where a batch was refused, which all ranks are told of
+            finally:  # also where a batch was refused, which happens on all ranks
                 self._part()
         loss = self.optimizer.step(closure)
         self.alone += 1
-        if self.alone >= self.every:  # more, where a run goes on with a smaller number, or after an error
+        if self.alone >= self.every:  # more, where a run continues with a smaller number, or after an error
             self.finish()
         return loss
 
@@ -96,7 +96,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         self.together.zero_grad(set_to_none)
 
     def finish(self) -> None:
-        """Average parameters now, unless they are the same anyway. All ranks call it, after training."""
+        """Average parameters now, unless they are already the same. All ranks call it, after training."""
         if self.alone:
             self.communicator.mean_parameters(self.together.named_parameters())
             self.alone = 0
@@ -115,6 +115,6 @@ class LocalOptimizer(torch.optim.Optimizer):
         self._part()
 
     def _part(self) -> None:
-        """From the step on in which ranks go on alone, no backward pass sums anything."""
+        """Make sure that no backward pass sums anything, from the step on in which ranks continue alone."""
         if self.steps >= self.begin:
             self.communicator.detach()

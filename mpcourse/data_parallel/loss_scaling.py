@@ -1,9 +1,9 @@
-"""Dynamic loss scaling over ranks: gradients are averaged first, and torch's GradScaler looks at their means.
+"""Dynamic loss scaling over ranks: gradients are averaged first, and torch's GradScaler checks their means.
 
 Float16 has no number between 0 and 6e-8, so small gradients would become 0. Therefore the loss is multiplied by a
 scale before backward, and gradients are divided by it before the step (Micikevicius et al., "Mixed Precision Training",
-2018). The scale is found by trial: one that is too large makes some gradient infinite. Then the step is skipped, and
-the scale is halved; after 2000 steps without an infinity it is doubled. The program is that of one process:
+2018). The scale is found by trial: a scale that is too large makes some gradient infinite. Then the step is skipped,
+and the scale is halved; after 2000 steps without an infinity it is doubled. The program is that of one process:
 
     scaler = torch.amp.GradScaler("cuda")            # on each rank
     ...
@@ -14,12 +14,12 @@ the scale is halved; after 2000 steps without an infinity it is doubled. The pro
     scaler.step(optimizer)
     scaler.update()
 
-All ranks must skip the same steps, and have the same scale. If each rank looked at its own gradients, a rank that finds
+All ranks must skip the same steps, and have the same scale. If each rank checked its own gradients, a rank that finds
 an infinity would skip the step alone, and the others would wait in their all-reduce. But a sum to which one rank adds
-an infinity is infinite, or NaN, on all ranks. So every rank looks at the mean, and all decide alike without a message.
+an infinity is infinite, or NaN, on all ranks. So every rank checks the mean, and all decide alike without a message.
 
-Ranks that hold different gradients, as in ZeRO or in a pipeline, need one: see `spread_not_finite`. For them FSDP has
-a scaler of its own, ShardedGradScaler, which adds up over ranks what each of them found.
+Ranks that hold different gradients, as in ZeRO or in a pipeline, need a message: see `spread_not_finite`. For them
+FSDP has a scaler of its own, ShardedGradScaler, which sums over ranks what each of them found.
 """
 
 from collections.abc import Iterable
@@ -32,22 +32,22 @@ from mpcourse.data_parallel.overlap.hooks import when_accumulated
 
 
 class AveragedFirst:
-    """What makes torch's GradScaler find the mean over ranks in an optimizer. To be inherited from.
+    """Base class that makes torch's GradScaler see the mean over ranks in an optimizer.
 
-    averaged: whether gradients are the mean over ranks already, as after `mean_gradients()`.
+    averaged: whether gradients already are the mean over ranks, as after `mean_gradients()`.
     """
 
     averaged = False
-    _offered = False  # whether a GradScaler has had this mean
+    _offered = False  # whether a GradScaler has seen this mean
 
     def mean_gradients(self) -> None:
-        """Average gradients over ranks, those that are not finite, too. All ranks call it."""
+        """Average gradients over ranks, including those that are not finite. All ranks call it."""
         raise NotImplementedError
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """GradScaler.step asks every optimizer this first: whether the optimizer's own step unscales. It does not."""
-        if not self.averaged or self._offered:  # the scaler skipped the last one
+        """Whether the optimizer's own step unscales; GradScaler.step asks it first. It does not."""
+        if not self.averaged or self._offered:  # if offered, the scaler skipped the last step
             self.mean_gradients()
         self._offered = True
         return False
@@ -57,12 +57,12 @@ class AveragedFirst:
 
 
 def spread_not_finite(comm: Comm, parameters: Iterable[torch.Tensor]) -> bool:
-    """Make gradients NaN on all ranks where one is not finite on any rank. Whether one is. All ranks call it.
+    """Make gradients NaN on all ranks where one is not finite on any rank; return whether one is. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     parameters: this rank's, of any number and shape; those without a gradient count as finite.
 
-    It is for ranks that hold different gradients. One allgather of a single bit.
+    This is for ranks that hold different gradients. It takes one allgather of a single bit.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     found = any(comm.allgather(not all(looks_finite(g) for g in gradients)))
@@ -84,11 +84,11 @@ class Witness:
         self._handle = when_accumulated(self.p, self._look)
 
     def changed(self) -> bool:
-        """Whether the gradient is not what it was after the last backward pass."""
+        """Return whether the gradient has changed since the last backward pass."""
         return self._seen is not None and self.p.grad is not None and self._seen.differs(self.p.grad)
 
     def forget(self) -> None:
-        """From now on the gradient may be changed."""
+        """Allow the gradient to change from now on."""
         self._seen = None
 
     def _look(self, p: torch.Tensor) -> None:

@@ -16,22 +16,22 @@ def mirrored_step(
     batches: Sequence[tuple[torch.Tensor, torch.Tensor]],
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = F.cross_entropy,
 ) -> list[torch.Tensor]:
-    """One step of a replica on each device, each on its own part of the batch.
+    """Run one step of a replica on each device, each on its own part of the batch.
 
     replicas: one model, with equal values, on one device each.
-    optimizers: one of each replica.
-    batches: images and labels for each replica, on its device; equally many.
-    loss: of (output, labels), the mean over examples.
+    optimizers: one for each replica.
+    batches: images and labels for each replica, on its device, all of the same length.
+    loss: of (output, labels); returns the mean over examples.
     Returns the losses, a scalar on each device.
 
-    Every replica sends its gradients to all others and adds up theirs in the same order, so that replicas stay equal to
-    the last bit. With two that is as many bytes as any all-reduce moves; with more, a ring would move fewer.
+    Every replica sends its gradients to all others, and all add up in the same order, so that replicas stay equal to
+    the last bit. With two replicas this moves as many bytes as any all-reduce; with more, a ring would move fewer.
     """
     losses = []
     for model, optimizer, (images, labels) in zip(replicas, optimizers, batches, strict=True):
         optimizer.zero_grad()
         losses.append(loss(model(images), labels))
-        losses[-1].backward()  # the host goes on to the next device while this one works
+        losses[-1].backward()  # the host goes on to the next device while this one computes
     with torch.no_grad():
         for twins in zip(*(model.parameters() for model in replicas), strict=True):
             gradients = [p.grad for p in twins if p.grad is not None]
@@ -52,19 +52,19 @@ def mirrored_step(
 
 
 def mirrored_seconds(gpus: int, batch: int, gpu: GPU | str, link: str, width: int = 1) -> float:
-    """Virtual seconds of a step of SGD on `mnist_cnn(width)`, mirrored over several GPUs.
+    """Return the virtual seconds of a step of SGD on `mnist_cnn(width)`, mirrored over several GPUs.
 
-    gpus: how many.
+    gpus: their number.
     batch: examples on each.
     gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
-    link: a name of `mpcourse.virtual.LINKS`, of any two GPUs.
+    link: a name of `mpcourse.virtual.LINKS`, for any two GPUs.
     width: of the network.
     """
     with virtual_gpus(gpus, gpu, link, dry=True, record=False) as box:
         places = [f"vgpu:{i}" for i in range(gpus)]
         replicas = []
         for place in places:
-            with torch.device(place):  # which holds no data: nothing to draw at random
+            with torch.device(place):  # it holds no data, so no random numbers are drawn
                 replicas.append(mnist_cnn(width))
         optimizers = [torch.optim.SGD(model.parameters(), 0.001) for model in replicas]
         batches = [

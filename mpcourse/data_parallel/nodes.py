@@ -10,12 +10,12 @@ RANKS_PER_NODE = "MPCOURSE_RANKS_PER_NODE"
 
 
 class Nodes(NamedTuple):
-    """Where one rank stands.
+    """One rank's place among the nodes.
 
     intra: communicator of the ranks on its node.
     inter: communicator of the ranks with its number in their nodes.
-    inter_rank: its node's number, counted in the order of their first ranks.
-    inter_size: how many nodes there are.
+    inter_rank: number of its node; nodes are counted in the order of their first ranks.
+    inter_size: number of nodes.
     """
 
     intra: Any
@@ -28,14 +28,14 @@ def nodes_of(comm: Comm, ranks_per_node: int | None = None) -> Nodes:
     """Group ranks by the name of their host.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    ranks_per_node: pretend that each so many ranks in a row are a node of their own, as on several machines; None: what
+    ranks_per_node: treat so many ranks in a row as a node of their own, as on several machines; None: what
     $MPCOURSE_RANKS_PER_NODE says, if anything.
-    Raises ValueError, on every rank, for a number that makes none, or where ranks were given different ones.
+    Raises ValueError, on every rank, for a number below 1, or where ranks were given different ones.
     """
     asked = ranks_per_node if ranks_per_node is not None else os.environ.get(RANKS_PER_NODE)
     by_rank = comm.allgather((mpi_of(comm).Get_processor_name(), asked))
     if len({asked for _, asked in by_rank}) > 1:
-        raise ValueError(f"ranks were told different ranks_per_node: {[asked for _, asked in by_rank]}")
+        raise ValueError(f"ranks got different values of ranks_per_node: {[asked for _, asked in by_rank]}")
     if asked is not None:
         try:
             each = int(asked)

@@ -21,15 +21,15 @@ CHANGED = (
 
 
 class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
-    """Any torch optimizer, whose step first averages gradients over all ranks. All ranks make one together.
+    """Any torch optimizer; its step first averages gradients over all ranks. All ranks make one together.
 
     optimizer: any of torch's, with this rank's parameters, which become those of rank 0 now.
     communicator: made by `create_communicator`.
-    model: whose names are used in messages, and whose buffers and frozen parameters are broadcast, too; None: names are
+    model: its names are used in messages, and its buffers and frozen parameters are broadcast, too; None: names are
     those that the optimizer was given (`SGD(model.named_parameters())`).
 
     Everything else is the optimizer's own: param_groups, state, schedulers, hooks. A batch that is refused with
-    FloatingPointError, on all ranks, leaves parameters and state as they were: after `zero_grad` training can go on.
+    FloatingPointError, on all ranks, leaves parameters and state as they were: after `zero_grad` training can continue.
     torch's GradScaler skips such a batch, on all ranks, and lowers its scale: see `loss_scaling.py`.
     Source: ChainerMN's multi-node optimizer (Akiba, Fukuda & Suzuki 2017).
     Raises ValueError, on every rank, where ranks hold different parameters.
@@ -40,7 +40,7 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
     ) -> None:
         self.optimizer, self.communicator, self.model = optimizer, communicator, model
         self.averaged = self._compared = self._loaded = False
-        self._refused: FloatingPointError | None = None  # what `step` raises, if the mean is still not finite
+        self._refused: FloatingPointError | None = None  # what `step` raises if the mean is still not finite
         self._witness: Witness | None = None
         self._trained: list[torch.Tensor] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -48,7 +48,7 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
         self._prepare()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "optimizer":  # not there yet: it is being copied or unpickled
+        if name == "optimizer":  # not there yet, because it is being copied or unpickled
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
@@ -56,13 +56,13 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
         return f"{type(self).__name__}({self.optimizer!r}, {self.communicator!r})"
 
     def step(self, closure: Closure | None = None, *, examples: int | None = None) -> Any:
-        """Average gradients over all ranks, unless `mean_gradients` has, and update. All ranks call it.
+        """Average gradients over all ranks, unless `mean_gradients` has done so, and update. All ranks call it.
 
-        closure: computes the loss and its gradients; the optimizer calls it, once or several times, and is given the
-        mean of the losses of all ranks, so that all ranks decide alike.
-        examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
+        closure: computes the loss and its gradients. The optimizer calls it, once or several times, and gets the mean
+        of all ranks' losses, so that all ranks decide alike.
+        examples: of this rank's batch, compared with those of the other ranks; None: not compared.
         Returns what the optimizer's step returns.
-        Raises, on every rank: ValueError for different models or numbers of examples, and in the first step, as in the
+        Raises, on every rank: ValueError for different models or numbers of examples and, in the first step and the
         first after `load_state_dict`, for parameters, options or state that differ in value; FloatingPointError, which
         names rank and parameter, for a gradient that is not finite; RankFailed where ranks do different things, or one
         has ended.
@@ -77,13 +77,12 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
         return self.optimizer.step()
 
     def mean_gradients(self, examples: int | None = None) -> None:
-        """Average gradients now, before `step`: to unscale, to clip, or to look at them. All ranks call it, after
-        backward.
+        """Average gradients now, before `step`: to unscale, clip or inspect them. All ranks call it, after backward.
 
-        examples: of this rank's batch, to be compared with those of the other ranks; None: not compared.
+        examples: of this rank's batch, compared with those of the other ranks; None: not compared.
 
-        A gradient that is not finite on one rank is so on all ranks afterwards. Then `step` raises FloatingPointError,
-        which names the rank; torch's GradScaler skips the step.
+        A gradient that is not finite on one rank is not finite on any rank afterwards. Then `step` raises
+        FloatingPointError, which names the rank; torch's GradScaler skips the step.
         Raises, on every rank: ValueError for different models or numbers of examples; RankFailed where ranks do
         different things, or one has ended.
         """
@@ -99,11 +98,11 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
         return super()._step_supports_amp_scaling
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients, and what is being averaged of them: between backward and step it leaves a batch out.
+        """Forget all gradients, and what is being averaged; between backward and step this leaves a batch out.
 
-        set_to_none: gradients become None; False: zeros.
+        set_to_none: set gradients to None. False: to zeros.
 
-        All ranks leave a batch out, or none does.
+        Either all ranks leave a batch out, or none does.
         """
         self.averaged = False
         if self._witness is not None:
@@ -112,11 +111,11 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
         self.optimizer.zero_grad(set_to_none)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Within it backward passes add to this rank's own gradients: for all but the last of several before a step."""
+        """Let backward passes within add to this rank's own gradients: for all but the last pass before a step."""
         return self.communicator.no_sync()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the optimizer that is wrapped, for `load_state_dict`. Any rank may call it."""
+        """Return the state of the optimizer that is wrapped, for `load_state_dict`. Any rank may call it."""
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -137,10 +136,10 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
         self._prepare()
 
     def finish(self) -> None:
-        """After training: nothing is left to be done here. All ranks call it."""
+        """End the training; this optimizer has nothing left to do. All ranks call it."""
 
     def named_parameters(self) -> dict[str, torch.Tensor]:
-        """The parameters of all groups, by name."""
+        """Return the parameters of all groups, by name."""
         names = {p: name for name, p in self.model.named_parameters()} if self.model is not None else {}
         parameters: dict[str, torch.Tensor] = {}
         for group in self.optimizer.param_groups:
@@ -162,7 +161,7 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
         return averaged
 
     def _mean(self, examples: int | None, *, finite: bool = True) -> None:
-        """Average this step's gradients. What was frozen, or is trained only now, is noticed here."""
+        """Average this step's gradients, and notice which parameters were frozen or are trained only now."""
         self._compare_once()
         parameters = self.named_parameters()
         self._refused = self.communicator.try_mean(parameters, examples, finite=finite)
@@ -173,15 +172,16 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
         trained = list(trained_parameters(parameters).values())
         if not same_tensors(trained, self._trained):
             for p in self._trained:
-                p.grad = p.grad if p.requires_grad else None  # this rank's own would be applied
+                p.grad = p.grad if p.requires_grad else None  # otherwise this rank's own gradient would be applied
             self._trained = trained
             if self._handles:
                 self._listen()
 
     def _compare_once(self) -> None:
-        """Before the first mean compare all parameters that are known here, those of `model`, too, and the optimizer.
+        """Compare, before the first mean, all known parameters, those of `model`, too, and the optimizer.
 
-        A rank that has loaded its optimizer's state alone, as rank 0 from a checkpoint, would train apart from others.
+        A rank that alone has loaded its optimizer's state, like rank 0 from a checkpoint, would train apart from the
+        others.
         """
         if not self._compared:
             held = self.named_parameters()
@@ -194,22 +194,22 @@ class MultiNodeOptimizer(AveragedFirst, torch.optim.Optimizer):
             self._compared = True
 
     def _prepare(self) -> None:
-        """Be ready for the gradients of the parameters as they are now."""
+        """Prepare for the gradients of the parameters as they are now."""
         self._trained = list(trained_parameters(self.named_parameters()).values())
         if self._handles:
             self._listen()
-        # Buckets notice themselves what is changed while they are summed.
+        # Buckets detect by themselves what is changed while they are summed.
         buckets = hasattr(self.communicator, "buckets")
         self._witness = Witness(self._trained) if self._trained and not buckets else None
         self.communicator.attach(self.named_parameters())
 
     def _listen(self) -> None:
-        """Have `_new_gradient` called from now on: not before it matters, for each call takes time."""
+        """Have `_new_gradient` called from now on. This begins only when it matters, because each call takes time."""
         for handle in self._handles:
             handle.remove()
         trained = trained_parameters(self.named_parameters()).values()
         self._handles = [when_accumulated(p, self._new_gradient) for p in trained]
 
     def _new_gradient(self, _: torch.Tensor) -> None:
-        """Backward has computed a gradient of a new batch: what was averaged is of the batch before."""
+        """Note that backward has computed a gradient of a new batch: what was averaged belongs to the batch before."""
         self.averaged = False

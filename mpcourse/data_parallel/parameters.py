@@ -1,4 +1,4 @@
-"""What a model consists of, by name."""
+"""The tensors of a model, by name."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,11 +7,11 @@ from torch import nn
 
 Model = (
     nn.Module | Mapping[str, torch.Tensor] | Iterable[torch.Tensor]
-)  # what the functions of this package take as one
+)  # what the functions of this package take as a model
 
 
 def all_tensors(model: Model) -> dict[str, torch.Tensor]:
-    """All parameters of a model by name, frozen ones too, and a module's buffers.
+    """Return all parameters of a model by name, including frozen ones, and a module's buffers.
 
     model: a module, or its tensors, by name or in a list.
     """
@@ -23,7 +23,7 @@ def all_tensors(model: Model) -> dict[str, torch.Tensor]:
 
 
 def trained_parameters(model: Model) -> dict[str, torch.Tensor]:
-    """The parameters of a model that get gradients, by name, each once.
+    """Return the parameters of a model that get gradients, by name, each once.
 
     model: a module, or its parameters, by name or in a list.
     Raises ValueError for a sparse gradient.
@@ -45,7 +45,7 @@ def check_dense(name: str, p: torch.Tensor) -> None:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
-    """All numbers that decide an optimizer's next update besides gradients: options of its groups, and its state.
+    """Return all numbers that decide an optimizer's next update, except gradients: its groups' options, its state.
 
     optimizer: any of torch's.
     names: of its parameters.
@@ -63,7 +63,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[torch.Ten
 
 
 def same_tensors(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> bool:
-    """Whether these are the same tensors in the same order, not only equal ones.
+    """Return whether these are the same tensors in the same order, not only equal ones.
 
     some, others: tensors of any kind.
     """

@@ -1,4 +1,4 @@
-"""One voice for all ranks: what every rank says is said by rank 0 alone."""
+"""Printing for all ranks: rank 0 alone prints what every rank would print."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def print_once(communicator: Communicator, *values: Any, **options: Any) -> None:
-    """Print on rank 0, at once; nothing elsewhere. No rank waits for another.
+    """Print on rank 0, at once, and nothing on other ranks. No rank waits for another.
 
-    communicator: whose rank counts; any of its ranks may call this.
-    values: must be there already: a sum over ranks among them is for all ranks to make, before.
+    communicator: its rank number decides; any of its ranks may call this.
+    values: must already be computed: if a value is a sum over ranks, all ranks must make the sum first.
     options: of Python's print.
     """
     if communicator.rank == 0:
@@ -23,10 +23,10 @@ def print_once(communicator: Communicator, *values: Any, **options: Any) -> None
 
 
 def progress(communicator: Communicator, steps: Iterable[T], **options: Any) -> Iterator[T]:
-    """`steps`, one after the other, with a progress bar on rank 0. Any rank may call it.
+    """Yield `steps`, one after the other, with a progress bar on rank 0. Any rank may call it.
 
-    communicator: whose rank counts.
-    steps: what is gone through.
+    communicator: its rank number decides.
+    steps: what is iterated over.
     options: of tqdm.
 
     Where $TQDM_DISABLE is set no rank shows a bar.

@@ -8,7 +8,7 @@ import torch
 
 
 def random_state() -> dict[str, Any]:
-    """Where this process's random numbers are, also those of its GPUs, in what torch.load takes with weights_only."""
+    """Return the state of this process's random numbers, its GPUs' too, as torch.load takes it with weights_only."""
     version, numbers, gauss = random.getstate()
     name, keys, at, has_gauss, cached = np.random.get_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
@@ -21,7 +21,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Let random numbers go on from there.
+    """Restore the state of this process's random numbers.
 
     state: what `random_state` returned.
     """

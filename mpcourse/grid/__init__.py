@@ -1,6 +1,6 @@
 """Several ways to cut one training at once: data x pipeline x tensor parallelism on a grid of ranks.
 
-`grid.py` is to be read first, then `tensor_parallel.py`, `clip.py` and `training.py`.
+Read `grid.py` first, then `tensor_parallel.py`, `clip.py` and `training.py`.
 
     from mpcourse.grid import Grid
     from mpcourse.virtual import run

@@ -13,15 +13,14 @@ def global_norm(
     sharded: Collection[torch.Tensor],
     elsewhere: Collection[torch.Tensor] = (),
 ) -> float:
-    """The 2-norm of the gradient of the whole model, the same number on all ranks. All ranks of the grid call it.
+    """Return the 2-norm of the whole model's gradient, the same number on all ranks. All ranks of the grid call it.
 
-    grid: whose ranks train one model.
+    grid: its ranks train one model.
     parameters: this rank's, with gradients that are already those of the whole batch (None counts as zeros).
-    sharded: those of which each rank of the tensor axis has another part; all others are replicas there, and counted
-    once.
-    elsewhere: those that are tied to a copy on an earlier stage, which counts them.
+    sharded: parameters that are split over the tensor axis. All others are replicas there, and count once.
+    elsewhere: parameters that are tied to a copy on an earlier stage, which counts them.
 
-    Ranks of the data axis have equal gradients: their squares are not added.
+    Ranks of the data axis have equal gradients, so their squares are not added.
     """
     split, counted_elsewhere = {id(p) for p in sharded}, {id(p) for p in elsewhere}
     squares = 0.0
@@ -43,13 +42,12 @@ def clip_grad_norm(
 ) -> float:
     """Scale all gradients so that their global norm is at most `most`, as torch's clip_grad_norm_ does on one device.
 
-    grid: whose ranks train one model, and all call this.
+    grid: its ranks train one model, and all call this.
     parameters: this rank's, with gradients that are already those of the whole batch (None counts as zeros).
     most: the largest norm that is left as it is.
-    sharded: those of which each rank of the tensor axis has another part; all others are replicas there, and counted
-    once.
-    elsewhere: those that are tied to a copy on an earlier stage, which counts them.
-    Returns the norm before, the same number on all ranks.
+    sharded: parameters that are split over the tensor axis. All others are replicas there, and count once.
+    elsewhere: parameters that are tied to a copy on an earlier stage, which counts them.
+    Returns the norm before scaling, the same number on all ranks.
 
     Every rank scales by the same factor, most / (norm + 1e-6), where that is below 1.
     """

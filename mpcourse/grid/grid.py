@@ -15,17 +15,17 @@ class Grid:
 
     comm: mpi4py's communicator, or a virtual rank's.
     data, pipeline, tensor: the sizes; their product is the number of ranks.
-    order: the axes from the slowest to the fastest. Along the fastest, neighbours have numbers that follow each other,
-    and launchers give such ranks to one node.
-    within: axes none of whose groups may lie on more than one node.
-    ranks_per_node: pretend that each so many ranks in a row are a node; None: go by host names.
+    order: the axes from the slowest to the fastest. Along the fastest, neighbours have consecutive numbers, and
+    launchers put such ranks on one node.
+    within: axes whose groups may each lie on one node only.
+    ranks_per_node: treat so many ranks in a row as a node; None: compare host names.
 
     The grid's own `data`, `pipeline` and `tensor` are this rank's communicators, of the ranks that differ from it in
-    that coordinate only; the rank in each is the coordinate. `nodes` has for each rank of `comm` the number of its
-    node. The default order has tensor parallelism on neighbours: it sends activations four times in each layer and
-    waits for them, where data parallelism sends gradients once a step, and a pipeline only what crosses a cut
+    that coordinate only; its rank in each is the coordinate. `nodes` has for each rank of `comm` the number of its
+    node. The default order puts tensor parallelism on neighbours, because it sends activations four times in each layer
+    and waits for them, whereas data parallelism sends gradients once a step, and a pipeline only what crosses a cut
     (Narayanan et al. 2021, section 3; Llama 3's order has data slowest).
-    Raises ValueError, on every rank, for sizes that do not make up the ranks, an order that is none, different
+    Raises ValueError, on every rank, for sizes whose product is not the number of ranks, an invalid order, different
     arguments on different ranks, and a group that `within` forbids.
     """
 
@@ -48,8 +48,8 @@ class Grid:
             if apart := self.straddling(axis):
                 raise ValueError(self._straddles(axis, apart[0]))
         own = self.coordinates(comm.rank)
-        # One communicator an axis: the color is the same for ranks that differ in this axis alone, the key is their
-        # coordinate, by which they are numbered.
+        # One communicator per axis: the color is the same for ranks that differ in this axis alone. The key is their
+        # coordinate, which numbers them.
         self.data, self.pipeline, self.tensor = (
             comm.Split(self.rank_at(**own | {axis: 0}), own[axis]) for axis in AXES
         )
@@ -59,7 +59,7 @@ class Grid:
         return f"<Grid {sizes}, rank {self.comm.rank} at {self.coordinates(self.comm.rank)}>"
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where a rank stands: {"data": 0, "pipeline": 1, "tensor": 3}.
+        """Return a rank's place: {"data": 0, "pipeline": 1, "tensor": 3}.
 
         rank: of `comm`.
         """
@@ -69,7 +69,7 @@ class Grid:
         return {axis: coordinate[axis] for axis in AXES}
 
     def rank_at(self, *, data: int, pipeline: int, tensor: int) -> int:
-        """The rank of `comm` with these coordinates.
+        """Return the rank of `comm` with these coordinates.
 
         data, pipeline, tensor: from 0 on.
         """
@@ -79,7 +79,7 @@ class Grid:
         return rank
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
-        """The ranks of `comm` in each communicator of an axis, in their order there.
+        """Return the ranks of `comm` in each communicator of an axis, in their order there.
 
         axis: "data", "pipeline" or "tensor".
         """
@@ -89,14 +89,14 @@ class Grid:
         return [tuple(group) for group in groups.values()]
 
     def straddling(self, axis: str) -> list[tuple[int, ...]]:
-        """The groups of an axis whose ranks are not all on one node: what they say crosses the network.
+        """Return the groups of an axis whose ranks are on several nodes: their messages cross the network.
 
         axis: "data", "pipeline" or "tensor".
         """
         return [group for group in self.groups(axis) if len({self.nodes[rank] for rank in group}) > 1]
 
     def axis_of(self, a: int, b: int) -> str | None:
-        """The axis along which two ranks differ; None where it is none, or more than one.
+        """Return the axis along which two ranks differ, or None if there is none or more than one.
 
         a, b: ranks of `comm`.
         """
@@ -105,7 +105,7 @@ class Grid:
         return differing[0] if len(differing) == 1 else None
 
     def _check(self, within: tuple[str, ...]) -> None:
-        """Raise ValueError on all ranks if one of them would."""
+        """Raise ValueError on all ranks if one of them would raise it."""
         asked = self.comm.allgather((self.sizes, self.order, within))
         for rank, arguments in enumerate(asked):
             if arguments != asked[0]:

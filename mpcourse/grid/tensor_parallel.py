@@ -1,7 +1,7 @@
 """Tensor parallelism over ranks (Megatron-LM, Shoeybi et al. 2019): each rank has a part of a layer's weights.
 
-All ranks of the axis get the same input and compute the same loss. So one loss is minimised, and not a sum of them, and
-two functions are enough, each the other's backward (the paper's f and g):
+All ranks of the axis get the same input and compute the same loss. So training minimises one loss, not a sum of losses,
+and two functions are enough, each the other's backward (the paper's f and g):
 
              forward        backward
 copy_in      identity       all-reduce: each rank's part of the layer has a part of the input's gradient
@@ -42,7 +42,7 @@ class _SumOut(torch.autograd.Function):
 
 
 def copy_in(comm: Comm | None, x: torch.Tensor) -> torch.Tensor:
-    """x, which is the same on all ranks, for a layer of which each has a part.
+    """Return x, which is the same on all ranks, for a layer that is split over the ranks.
 
     comm: the tensor axis's communicator, whose ranks all call this, and run backward; None: one rank.
     x: of any shape and dtype, the same values on all ranks.
@@ -51,7 +51,7 @@ def copy_in(comm: Comm | None, x: torch.Tensor) -> torch.Tensor:
 
 
 def sum_out(comm: Comm | None, x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, on each of them.
+    """Return the sum of x over all ranks, on each of them.
 
     comm: the tensor axis's communicator, whose ranks all call this; None: one rank. In backward no message is sent.
     x: of one shape and dtype on all ranks.
@@ -60,12 +60,12 @@ def sum_out(comm: Comm | None, x: torch.Tensor) -> torch.Tensor:
 
 
 def share(comm: Comm | None, length: int, what: str) -> slice:
-    """Which of some rows are this rank's: as many as any other's.
+    """Return which rows are this rank's: as many as each other rank has.
 
     comm: the tensor axis's communicator; None: one rank. No message is sent.
-    length: rows to be shared.
+    length: number of rows to be shared.
     what: how the error calls them.
-    Raises ValueError where they cannot be shared alike.
+    Raises ValueError where they cannot be shared equally.
     """
     if comm is None:
         return slice(0, length)
@@ -76,7 +76,7 @@ def share(comm: Comm | None, length: int, what: str) -> slice:
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
-    """A layer with copies of `weight` (out, in) and `bias` (out,)."""
+    """Make a layer with copies of `weight` (out, in) and `bias` (out,)."""
     made = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     made.weight = nn.Parameter(weight.detach().clone())
     if bias is not None:
@@ -85,15 +85,15 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
 
 
 class ParallelMLP(nn.Module):
-    """A transformer's feed-forward block, `first`, GELU, `second`: the first by columns, the second by rows.
+    """A transformer's feed-forward block, `first`, GELU, `second`: the first cut by columns, the second by rows.
 
-    (..., width) -> (..., width), both the same on all ranks.
+    Takes and returns (..., width), the same on all ranks.
     comm: the tensor axis's communicator, all of whose ranks make one together; None: one rank.
     first: Linear(width, hidden), the same on all ranks; this rank's share is copied.
     second: Linear(hidden, width), the same on all ranks; this rank's share is copied.
 
-    Each rank has hidden / p units, which never need one another's: one all-reduce forward, one backward.
-    Raises ValueError where the units cannot be shared alike.
+    Each rank has hidden / p units, which do not need each other's: one all-reduce forward, one backward.
+    Raises ValueError where the units cannot be shared equally.
     """
 
     def __init__(self, comm: Comm | None, first: nn.Linear, second: nn.Linear) -> None:
@@ -110,21 +110,21 @@ class ParallelMLP(nn.Module):
         return total if self.bias is None else total + self.bias
 
     def sharded(self) -> list[nn.Parameter]:
-        """The parameters of which each rank has another part. Those of the others are the same on all ranks."""
+        """Return the parameters that are split over the ranks. All others are the same on all ranks."""
         return [*self.first.parameters(), *self.second.parameters()]
 
 
 class ParallelAttention(nn.Module):
     """Causal self-attention, each rank with its share of the heads.
 
-    (batch, length, width) -> the same shape, both the same on all ranks.
+    Takes and returns (batch, length, width), the same on all ranks.
     comm: the tensor axis's communicator, all of whose ranks make one together; None: one rank.
-    qkv: Linear(width, 3 width), whose outputs are queries, keys and values, each head by head; the same on all ranks.
+    qkv: Linear(width, 3 width); its outputs are queries, keys and values, each head by head; the same on all ranks.
     out: Linear(width, width), the same on all ranks.
-    heads: of all ranks together.
+    heads: number of heads on all ranks together.
 
-    One all-reduce forward, one backward.
-    Raises ValueError where heads cannot be shared alike.
+    There is one all-reduce forward, one backward.
+    Raises ValueError where heads cannot be shared equally.
     """
 
     def __init__(self, comm: Comm | None, qkv: nn.Linear, out: nn.Linear, heads: int) -> None:
@@ -145,17 +145,17 @@ class ParallelAttention(nn.Module):
         return total if self.bias is None else total + self.bias
 
     def _by_head(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, length, heads * head) -> (batch, heads, length, head)."""
+        """Reshape (batch, length, heads * head) to (batch, heads, length, head)."""
         return x.unflatten(2, (-1, self.head)).transpose(1, 2)
 
     def sharded(self) -> list[nn.Parameter]:
-        """The parameters of which each rank has another part. Those of the others are the same on all ranks."""
+        """Return the parameters that are split over the ranks. All others are the same on all ranks."""
         return [*self.qkv.parameters(), *self.out.parameters()]
 
 
 def sharded_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters of which each rank of the tensor axis has another part.
+    """Return the parameters that are split over the ranks of the tensor axis.
 
-    module: whose layers are looked at.
+    module: its layers are searched.
     """
     return [p for m in module.modules() if isinstance(m, ParallelMLP | ParallelAttention) for p in m.sharded()]

@@ -1,4 +1,4 @@
-"""Which axis of a grid sends how many bytes, and how many of them leave a node."""
+"""How many bytes each axis of a grid sends, and how many of them leave a node."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ class AxisTraffic(NamedTuple):
     """What all ranks together sent along one axis.
 
     nbytes: all bytes.
-    between_nodes: those of them that went from one node to another.
+    between_nodes: the bytes among them that went from one node to another.
     """
 
     nbytes: int
@@ -19,12 +19,11 @@ class AxisTraffic(NamedTuple):
 
 
 def traffic_by_axis(grid: Grid, traffic: np.ndarray) -> dict[str, AxisTraffic]:
-    """By axis, what was sent between ranks that differ in that axis alone.
+    """Return, by axis, what was sent between ranks that differ in that axis alone.
 
     grid: of all ranks; any of them may call this.
-    traffic: bytes from each row's rank to each column's, int64, (ranks, ranks), as `VirtualRun.traffic` has them.
-    Raises ValueError for a message between ranks that differ in several axes: along which of them it went, nobody
-    knows.
+    traffic: bytes from each row's rank to each column's, int64, (ranks, ranks), as in `VirtualRun.traffic`.
+    Raises ValueError for a message between ranks that differ in several axes, because its axis is not known.
     """
     nbytes, away = dict.fromkeys(AXES, 0), dict.fromkeys(AXES, 0)
     for source, target in np.argwhere(traffic):

@@ -18,9 +18,9 @@ from mpcourse.pipeline.stage import Loss
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step says.
+    """The result of a step.
 
-    loss: the batch's, on the pipeline's last stage, None elsewhere.
+    loss: of the batch, on the pipeline's last stage, None elsewhere.
     norm: of all gradients, before clipping; None without clipping.
     """
 
@@ -32,18 +32,18 @@ class GridTrainer:
     """This rank's part of a training in three dimensions. All ranks of the grid make one together.
 
     grid: of all ranks.
-    part: this rank's stage of the pipeline, and of it the share that the tensor axis leaves it.
+    part: this rank's stage of the pipeline, and of that stage this rank's share along the tensor axis.
     schedule: of the pipeline, a list of actions for each stage.
-    loss: of (output, target), the mean over examples.
+    loss: of (output, target); returns the mean over examples.
     make_optimizer: takes a list of parameters.
-    tied: this rank's tied parameters, by a name that is the same on all stages that hold a copy.
+    tied: this rank's tied parameters, each under a name that is the same on all stages that hold a copy.
     clip: the largest global norm of gradients; None: no clipping.
     scaler: torch's, one on each rank, made alike; all skip the same steps. None: the loss is not scaled.
 
-    A step is: forward and backward of the micro-batches along the pipeline, with all-reduces along the tensor axis
-    within each layer; the mean of gradients along the data axis; clipping by the norm of all gradients; the optimizer,
-    on each rank for itself. Replicas stay equal, for they begin equal (part is made of the same seed) and are given the
-    same gradients.
+    A step consists of: forward and backward of the micro-batches along the pipeline, with all-reduces along the tensor
+    axis within each layer; the mean of gradients along the data axis; clipping by the norm of all gradients; the
+    optimizer, on each rank by itself. Replicas stay equal, because they begin equal (part is made from the same seed)
+    and get the same gradients.
     Raises ValueError, on the ranks of a data axis, where their parts or their optimizers' options differ.
     """
 
@@ -68,14 +68,14 @@ class GridTrainer:
         self.optimizer = make_optimizer(self.parameters)
         self.replicas.check_equal(part, optimizer_tensors(self.optimizer, {}), "compares replicas")
         self.sharded = sharded_parameters(part)
-        # A tied parameter's copies are equal, as are their gradients: the first stage counts it.
+        # A tied parameter's copies are equal, and so are their gradients: the first stage counts it.
         self.counted_elsewhere = list((tied or {}).values()) if grid.pipeline.rank > 0 else []
 
     def step(self, x: torch.Tensor, target: torch.Tensor) -> StepResult:
-        """One step with this replica's share of the batch. All ranks call it.
+        """Run one step with this replica's share of the batch. All ranks call it.
 
-        x: (batch / data, ...); the pipeline's first stage uses it, all others need not have the right one.
-        target: (batch / data, ...); the pipeline's last stage uses it, all others need not have the right one.
+        x: (batch / data, ...); only the pipeline's first stage uses it, and others may pass anything.
+        target: (batch / data, ...); only the pipeline's last stage uses it, and others may pass anything.
         Returns this replica's loss, and the norm.
         """
         self.optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""A small language model (decoder only, pre-norm, as GPT-2), and its cut for a grid of ranks."""
+"""A small language model (decoder only, pre-norm, like GPT-2), and its cut for a grid of ranks."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,11 @@ from mpcourse.split.balance import balance
 class Shape:
     """Sizes of a transformer. The hidden width is 4 x width.
 
-    vocabulary: kinds of tokens.
-    length: the longest sequence.
-    width: numbers that stand for a token.
+    vocabulary: number of different tokens.
+    length: of the longest sequence.
+    width: numbers that represent a token.
     heads: of a layer.
-    layers: how many.
+    layers: their number.
     """
 
     vocabulary: int
@@ -30,7 +30,7 @@ class Shape:
 
 
 class Embedding(nn.Module):
-    """(batch, length) of token numbers, int64 -> (batch, length, width): of each token, and of its position.
+    """Embeddings of tokens and of their positions: (batch, length), int64, to (batch, length, width).
 
     shape: of the transformer.
     """
@@ -45,7 +45,7 @@ class Embedding(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer, (batch, length, width) -> the same: attention, then the MLP, each behind a layer norm, and added.
+    """One layer, (batch, length, width) to the same: attention, then the MLP, each after a layer norm, and added.
 
     shape: of the transformer.
     comm: the tensor axis's communicator, all of whose ranks make one together; None: one rank.
@@ -54,7 +54,7 @@ class Block(nn.Module):
     def __init__(self, shape: Shape, comm: Comm | None) -> None:
         super().__init__()
         width = shape.width
-        # Every rank draws all of the layer, and keeps its part: so the model does not depend on how it is cut.
+        # Every rank draws the whole layer and keeps its part, so that the model does not depend on how it is cut.
         qkv, out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         first, second = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -67,10 +67,10 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """(batch, length, width) -> (batch, length, vocabulary): logits.
+    """Logits: (batch, length, width) to (batch, length, vocabulary).
 
     shape: of the transformer.
-    weight: (vocabulary, width), the embedding's own: it is tied.
+    weight: (vocabulary, width), the embedding's own, because it is tied.
     """
 
     def __init__(self, shape: Shape, weight: nn.Parameter) -> None:
@@ -83,14 +83,14 @@ class Head(nn.Module):
 
 
 def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Sequential:
-    """The whole model, of which this rank has its share of each layer: Embedding, Blocks, Head.
+    """Make the whole model: Embedding, Blocks, Head. This rank has its share of each layer.
 
     shape: of the transformer.
     comm: the tensor axis's communicator, whose ranks all call this; None: this rank has all of each layer.
-    seed: the same seed gives the same model on all ranks, and however many they are.
+    seed: the same seed gives the same model on all ranks, whatever their number.
 
-    Random numbers elsewhere stay as they were.
-    Raises ValueError where heads or hidden units cannot be shared alike.
+    Random numbers elsewhere are not affected.
+    Raises ValueError where heads or hidden units cannot be shared equally.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -100,14 +100,14 @@ def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Seq
 
 
 def stage(model: nn.Sequential, stages: int, number: int) -> tuple[nn.Sequential, dict[str, nn.Parameter]]:
-    """The consecutive layers that one stage has, and its tied parameter, by name.
+    """Return the consecutive layers that one stage has, and its tied parameter, by name.
 
     model: made by `transformer`.
-    stages: how many there are.
+    stages: their number.
     number: of the stage, from 0.
 
-    Layers are cut so that each stage has as equal a number of blocks as can be. The first and the last stage hold the
-    tied weight, each its own copy if they are not the same one.
+    Stages have numbers of blocks that are as equal as possible. The first and the last stage hold the tied weight, each
+    its own copy if they are not the same stage.
     Raises ValueError for more stages than blocks.
     """
     blocks = len(model) - 2

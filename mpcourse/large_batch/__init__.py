@@ -1,4 +1,4 @@
-"""Training with large batches: learning rates, optimizers and norms made for them, and what tells how large is enough.
+"""Training with large batches: learning rates, optimizers and norms for them, and how large a batch is worth its cost.
 
 Post-local SGD (Lin et al. 2020) is `mpcourse.data_parallel.LocalOptimizer` with `begin`.
 
@@ -6,7 +6,7 @@ Post-local SGD (Lin et al. 2020) is `mpcourse.data_parallel.LocalOptimizer` with
     from mpcourse.large_batch import LARS
 
     model = torch.nn.Linear(4, 1)
-    optimizer = LARS(model.parameters(), lr=1.0)  # a rate of its own for each layer
+    optimizer = LARS(model.parameters(), lr=1.0)  # each layer has a rate of its own
     model(torch.randn(512, 4)).square().mean().backward()
     optimizer.step()
 """

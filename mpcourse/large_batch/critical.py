@@ -1,4 +1,4 @@
-"""What a study's rows say: the best setting for each batch, and the batch from which on more examples help less."""
+"""What a study's rows show: the best setting for each batch, and the batch from which on more examples help less."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ AXES = ("optimizer", "rule", "rate", "warmup")  # what may differ between a batc
 
 
 def tuned(rows: Sequence[Row], column: str, least: bool = False) -> dict[int, list[Row]]:
-    """For each batch the rows of its best setting, one a seed.
+    """Return for each batch the rows of its best setting, one row per seed.
 
     rows: of a study's runs.csv, by column.
-    column: of which the mean over seeds is compared.
-    least: the best setting has the smallest mean; False: the largest.
+    column: the column whose mean over seeds is compared.
+    least: take the setting with the smallest mean. False: with the largest.
 
-    A setting of which some run has nothing there, as where it never came to the target, is none of the best; a batch
-    that has no other is left out.
+    A setting is left out if one of its runs has no value there, for example because it never reached the target. A
+    batch without another setting is left out, too.
     """
     settings: dict[int, dict[tuple, list[Row]]] = {}
     for row in rows:
@@ -44,7 +44,7 @@ class Critical:
     batch: float
 
     def steps(self, batch: float) -> float:
-        """Updates that a batch needs.
+        """Return the number of updates that a batch needs.
 
         batch: in examples.
         """
@@ -52,7 +52,7 @@ class Critical:
 
 
 def critical_batch(steps: Mapping[int, float] | Mapping[float, float]) -> Critical:
-    """The curve nearest to measured steps; nearest in the logarithm of steps.
+    """Return the curve that is nearest to measured steps; distance is measured in the logarithm of steps.
 
     steps: updates to a target, by batch in examples.
 
@@ -63,20 +63,20 @@ def critical_batch(steps: Mapping[int, float] | Mapping[float, float]) -> Critic
     if len(steps) < 2 or min(*steps, *steps.values()) <= 0:
         raise ValueError(f"steps above 0 at two batches or more tell where they bend: got {dict(steps)}")
     batches, wanted = np.array(list(steps), float), np.log(list(steps.values()))
-    tried = np.geomspace(batches.min() / 1000, batches.max() * 1000, 60_001)  # neighbours less than 0.1 % apart
-    offsets = wanted - np.log1p(tried[:, None] / batches)  # the logarithm of least_steps that each point asks for
+    tried = np.geomspace(batches.min() / 1000, batches.max() * 1000, 60_001)  # neighbours differ by less than 0.1 %
+    offsets = wanted - np.log1p(tried[:, None] / batches)  # the logarithm of least_steps that fits each point
     nearest = int(offsets.var(axis=1).argmin())
     return Critical(float(np.exp(offsets[nearest].mean())), float(tried[nearest]))
 
 
 def noise_until(rows: Sequence[Row], target: float) -> float:
-    """The noise scale on the way to a test accuracy, in examples: its mean over updates, of runs of one setting.
+    """Return the noise scale on the way to a test accuracy, in examples: the mean over updates of one setting's runs.
 
     rows: of a noise.csv.
-    target: a test accuracy, 0 to 1; a run counts until it is there.
+    target: a test accuracy, 0 to 1; a run counts until it reaches it.
 
-    At each record it is the ratio of two means over runs, of tr(Sigma) and of |G|^2. Where batches are large, the mean
-    over updates is what the critical batch should be (McCandlish et al. 2018, appendix D).
+    At each record, the scale is the ratio of two means over runs, of tr(Sigma) and of |G|^2. Where batches are large,
+    the mean over updates should equal the critical batch (McCandlish et al. 2018, appendix D).
     Raises ValueError without rows, and where |G|^2 is lost in the noise.
     """
     if not rows:

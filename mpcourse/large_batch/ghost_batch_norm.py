@@ -1,4 +1,4 @@
-"""Ghost batch norm: a large batch is normalised in small parts, with the noise that a small batch had."""
+"""Ghost batch norm: a large batch is normalised in small parts, with the noise of a small batch."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ class GhostBatchNorm(_BatchNorm):
     num_features: channels.
     ghost_size: examples of a virtual batch.
     options: those of torch's batch norm: eps, momentum, affine, track_running_stats.
-    x: what it is called with, (batch, channels, ...), floating point.
+    x: its input, (batch, channels, ...), floating point.
 
     In training, each part of the batch, in the order of its examples, is normalised by its own mean and variance, and
-    running statistics take in one part after the other. The last part is what is left; if that is a single value a
-    channel, which has no variance, it goes with the part before it. In evaluation it is torch's own batch norm. A batch
-    no larger than `ghost_size` is normalised as torch does it.
+    running statistics take in one part after the other. The last part holds what is left. If that is a single value per
+    channel, which has no variance, it joins the part before it. In evaluation this is torch's own batch norm. A batch
+    no larger than `ghost_size` is normalised as in torch.
     Raises ValueError for a ghost_size below 1, and in a step for fewer than two dimensions.
     """
 

@@ -15,13 +15,13 @@ class LAMB(torch.optim.Optimizer):
     betas: of the moving averages m and v, each from 0 to below 1.
     eps: added below the fraction.
     weight_decay: a part of w that is added to Adam's step.
-    bounds: phi cuts ||w|| off below and above these.
-    exclude_1d: parameters with one dimension or none have a ratio of 1, and so make the steps of AdamW; they keep the
+    bounds: phi clips ||w|| to these.
+    exclude_1d: use a ratio of 1 for parameters with one dimension or none, which gives AdamW's steps. They keep the
     weight decay of their group.
 
     For each parameter w, with Adam's moments m and v, both corrected for their start at zero: u = m / (sqrt(v) + eps) +
-    weight_decay w, w = w - lr phi(||w||) / ||u|| u. The ratio is 1 where it is 0 or 0/0. Parameters without a gradient
-    are left alone.
+    weight_decay w, w = w - lr phi(||w||) / ||u|| u. The ratio is 1 where it would be 0 or 0/0. Parameters without a
+    gradient do not change.
     Raises ValueError for numbers out of range, and in a step for a sparse gradient.
     """
 
@@ -49,7 +49,7 @@ class LAMB(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> float | None:  # type: ignore[override]
-        """One update. closure: computes the loss and its gradients; returns what it returned."""
+        """Make one update. closure: computes the loss and its gradients; its result is returned."""
         loss = run_closure(closure)
         for group in self.param_groups:
             beta1, beta2 = group["betas"]

@@ -1,4 +1,4 @@
-"""LARS: a learning rate for each layer, so that no layer's step is large beside its weights."""
+"""LARS: a learning rate for each layer, so that no layer's step is large compared with its weights."""
 
 import torch
 
@@ -8,12 +8,12 @@ from mpcourse.large_batch.stepping import Closure, Params, dense_gradients, norm
 def trust_ratio(
     w: torch.Tensor, gradient: torch.Tensor, weight_decay: float = 0.0, coefficient: float = 0.001
 ) -> torch.Tensor:
-    """coefficient ||w|| / (||g|| + weight_decay ||w||), a tensor of no dimensions; 1 where that is 0 or 0/0.
+    """Return coefficient ||w|| / (||g|| + weight_decay ||w||), a tensor of no dimensions; 1 where that is 0 or 0/0.
 
     w: a parameter of any shape.
     gradient: of w's shape; g in the formula.
     weight_decay: a part of w that is added to its gradient.
-    coefficient: how far a step of rate 1 goes, as a part of ||w||.
+    coefficient: length of a step of rate 1, as a part of ||w||.
 
     Weights of zero would never move with a trust of 0. (You, Gitman and Ginsburg 2017, equation 6)
     """
@@ -23,20 +23,21 @@ def trust_ratio(
 
 
 class LARS(torch.optim.Optimizer):
-    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks",
-    2017, algorithm 1).
+    """Layer-wise adaptive rate scaling, for large batches.
+
+    Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017, algorithm 1.
 
     params: tensors, or groups of them, as torch's optimizers take them.
     lr: the rate.
     momentum: from 0 to below 1.
     weight_decay: a part of w that is added to its gradient.
-    trust_coefficient: how far a step of rate 1 goes, as a part of ||w||.
-    exclude_1d: parameters with one dimension or none (biases, the weights of normalisations) have a trust of 1, as is
-    usual; the paper does not say. They keep the weight decay of their group.
+    trust_coefficient: length of a step of rate 1, as a part of ||w||.
+    exclude_1d: use a trust of 1 for parameters with one dimension or none (biases, the weights of normalisations), as
+    is usual; the paper does not say. They keep the weight decay of their group.
 
     For each parameter w: v = momentum v + lr trust (g + weight_decay w), w = w - v, with `trust_ratio` as trust. The
-    rate is inside v, unlike in torch's SGD: when it falls, steps taken before keep the size that they had. Parameters
-    without a gradient are left alone.
+    rate is inside v, unlike in torch's SGD: when it falls, earlier steps keep their size. Parameters without a gradient
+    do not change.
     Raises ValueError for numbers out of range, and in a step for a sparse gradient.
     """
 
@@ -62,7 +63,7 @@ class LARS(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> float | None:  # type: ignore[override]
-        """One update. closure: computes the loss and its gradients; returns what it returned."""
+        """Make one update. closure: computes the loss and its gradients; its result is returned."""
         loss = run_closure(closure)
         for group in self.param_groups:
             for w, g in dense_gradients(group):

@@ -1,8 +1,9 @@
 """The gradient noise scale: how many examples a batch needs before more of them stop helping.
 
-McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training", 2018, appendix A. With G the gradient
-over all data and Sigma the covariance of single examples' gradients, the mean over B examples has the expected square
-|G|^2 + tr(Sigma) / B. Two batch sizes give two equations, and these both unknowns. B_simple = tr(Sigma) / |G|^2.
+McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training", 2018, appendix A. Let G be the gradient
+over all data and Sigma the covariance of single examples' gradients. Then the mean gradient over B examples has the
+expected square |G|^2 + tr(Sigma) / B. Two batch sizes give two equations for these two unknowns. B_simple = tr(Sigma) /
+|G|^2.
 """
 
 import math
@@ -15,7 +16,7 @@ from mpcourse.data_parallel import Communicator
 
 
 def estimate(small_square: float, big_square: float, small: int, big: int) -> tuple[float, float]:
-    """(|G|^2, tr(Sigma)), each without bias, from one small and one big batch.
+    """Return (|G|^2, tr(Sigma)), each without bias, from one small and one big batch.
 
     small_square: |gradient|^2 of the mean over `small` examples.
     big_square: |gradient|^2 of the mean over `big` examples.
@@ -33,9 +34,9 @@ def estimate(small_square: float, big_square: float, small: int, big: int) -> tu
 
 
 class NoiseScale:
-    """The noise scale from many steps: moving averages of |G|^2 and of tr(Sigma), each of its own, then their ratio.
+    """The noise scale from many steps: the ratio of separate moving averages of tr(Sigma) and |G|^2.
 
-    decay: of the exponential averages, whose start at zero is corrected for, as in Adam; 0 keeps the last step only.
+    decay: of the exponential averages, whose start at zero is corrected for, as in Adam; 0 keeps only the last step.
     Raises ValueError for a decay out of range.
     """
 
@@ -48,7 +49,7 @@ class NoiseScale:
     def update(self, small_square: float, big_square: float, small: int, big: int) -> None:
         """Take in one step's gradients, of a small and of a big batch.
 
-        small_square, big_square: the squares of their lengths, |G_small|^2 and |G_big|^2.
+        small_square, big_square: the squares of their norms, |G_small|^2 and |G_big|^2.
         small, big: examples of each batch.
         Raises ValueError where either square is not finite, and unless 1 <= small < big.
         """
@@ -71,17 +72,17 @@ class NoiseScale:
 
     @property
     def value(self) -> float:
-        """B_simple, in examples. NaN before the first step; infinite while |G|^2 is not above 0, lost in the noise."""
+        """B_simple, in examples: NaN before the first step, infinite while noise leaves |G|^2 not above 0."""
         if not self.steps:
             return math.nan
         return self.trace / self.gradient_square if self.gradient_square > 0 else math.inf
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages, for `load_state_dict`."""
+        """Return the averages, for `load_state_dict`."""
         return {"steps": self.steps, "gradient": self._gradient, "trace": self._trace}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from averages of before.
+        """Continue from earlier averages.
 
         state: what `state_dict` returned.
         """
@@ -92,20 +93,20 @@ class NoiseScale:
 
 
 class RankNoise:
-    """The noise scale, measured while ranks train: a rank's own gradient is the small batch, the mean of all the big.
+    """The noise scale, measured while ranks train: small batches are single ranks', the big one is that of all ranks.
 
-    communicator: whose ranks, two or more, all make one together.
+    communicator: its ranks, two or more, all make one together.
     parameters: of the model, as each rank has them.
-    decay: of the exponential averages over steps, from 0 to below 1; 0 keeps the last step only.
+    decay: of the exponential averages over steps, from 0 to below 1; 0 keeps only the last step.
     scale: the NoiseScale that takes in the steps; the same on all ranks.
 
-    It costs one all-reduce of one number a step, beside what training says anyway. All ranks call `update` in each
-    step, after gradients were averaged and before anything changes them:
+    It costs one all-reduce of one number per step, in addition to the training. All ranks call `update` in each step,
+    after gradients were averaged and before anything changes them:
 
         loss.backward(); optimizer.mean_gradients(); noise.update(examples); optimizer.step()
 
-    A rank's own gradient is looked at while backward computes it, for a communicator may sum it at once. So there is
-    one backward pass a step, and no double buffering, whose mean is that of the step before.
+    A rank's own gradient is read while backward computes it, because a communicator may sum it at once. So a step may
+    have only one backward pass, and no double buffering, whose mean belongs to the step before.
     Raises ValueError for one rank, or a decay out of range.
     """
 
@@ -118,10 +119,10 @@ class RankNoise:
         self._handles = [p.register_hook(lambda g, p=p: self._look(p, g)) for p in self.parameters]
 
     def update(self, examples: int) -> float:
-        """Take in this step; the noise scale as it is known now. All ranks call it, after `mean_gradients`.
+        """Take in this step; return the current noise scale. All ranks call it, after `mean_gradients`.
 
         examples: of each rank's batch, the same on all. Raises RuntimeError unless there was one backward pass since
-        the last call, and what `NoiseScale.update` and `Communicator.mean` do.
+        the last call, and the errors of `NoiseScale.update` and `Communicator.mean`.
         """
         if not self._own:
             raise RuntimeError("no backward pass since the last update: call it once in each step, after backward")
@@ -131,7 +132,7 @@ class RankNoise:
         return self.scale.value
 
     def close(self) -> None:
-        """Look at backward passes no more."""
+        """Stop reading the gradients of backward passes."""
         for handle in self._handles:
             handle.remove()
 
@@ -142,5 +143,5 @@ class RankNoise:
 
 
 def _square(gradient: torch.Tensor) -> torch.Tensor:
-    """|gradient|^2, in float64, for it is added to many others."""
+    """Return |gradient|^2, in float64, because many of them are added up."""
     return torch.linalg.vector_norm(gradient.detach(), dtype=torch.float64).square()

@@ -1,4 +1,4 @@
-"""RMSprop warm-up: training begins with RMSprop, and turns into momentum SGD little by little."""
+"""RMSprop warm-up: training begins with RMSprop, and changes gradually to momentum SGD."""
 
 import math
 
@@ -8,16 +8,16 @@ from mpcourse.large_batch.stepping import Closure, Params, dense_gradients, run_
 
 
 def sgd_share(step: int, center: float, period: float) -> float:
-    """How much of an update is momentum SGD, 0 to 1; the rest is RMSprop.
+    """Return the share of momentum SGD in an update, 0 to 1; the rest is RMSprop.
 
     step: its number, from 0.
-    center: the update of which half is SGD.
-    period: of the change, in updates; 0 changes over at `center`.
+    center: the update in which half is SGD.
+    period: of the change, in updates; with 0 the change is at once, at `center`.
 
-    Exponential before, exp(2 (step - center) / period) / 2, then a straight line, 1/2 + (step - center) / period, which
-    is 1 half a period after the center: the exponential-linear unit's shape. (The form was recalled, and compared to
-    public implementations in Chainer. Some of these have twice the slope in the line, which then jumps from 3/2 back to
-    1; the slope here is the one that meets both ends.)
+    The share is exponential before the center, exp(2 (step - center) / period) / 2, then a straight line, 1/2 + (step -
+    center) / period, which reaches 1 half a period after the center: the shape of the exponential-linear unit. (The
+    formula was recalled, and compared to public implementations in Chainer. Some of these have twice the slope in the
+    line, which then jumps from 3/2 back to 1; the slope here meets both ends.)
     """
     if step >= center + period / 2:
         return 1.0
@@ -27,11 +27,13 @@ def sgd_share(step: int, center: float, period: float) -> float:
 
 
 class RMSpropWarmup(torch.optim.Optimizer):
-    """Momentum SGD that begins as RMSprop (Akiba, Suzuki and Fukuda, "Extremely Large Minibatch SGD", 2017, section 3,
-    for ResNet-50 with batches of 32 768).
+    """Momentum SGD that begins as RMSprop.
+
+    Source: Akiba, Suzuki and Fukuda, "Extremely Large Minibatch SGD", 2017, section 3, which trains ResNet-50 with
+    batches of 32 768.
 
     params: tensors, or groups of them, as torch's optimizers take them.
-    lr: of SGD, of this step.
+    lr: of SGD, in this step.
     center: of the change, in updates; Akiba's was 10 epochs.
     period: of the change, in updates; Akiba's was 5 epochs.
     lr_rmsprop: of RMSprop, which no scheduler changes.
@@ -43,7 +45,7 @@ class RMSpropWarmup(torch.optim.Optimizer):
     For each parameter w, with s = `sgd_share` of its step:
     m = alpha m + (1 - alpha) g^2
     d = momentum d - (s + (1 - s) lr_rmsprop / lr / (sqrt(m) + eps)) g, w = w + lr d.
-    Parameters without a gradient are left alone.
+    Parameters without a gradient do not change.
     Raises ValueError for numbers out of range, and in a step whose lr is 0 or with a sparse gradient.
     """
 
@@ -75,7 +77,7 @@ class RMSpropWarmup(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> float | None:  # type: ignore[override]
-        """One update. closure: computes the loss and its gradients; returns what it returned."""
+        """Make one update. closure: computes the loss and its gradients; its result is returned."""
         loss = run_closure(closure)
         for group in self.param_groups:
             if group["lr"] <= 0:

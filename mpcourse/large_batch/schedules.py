@@ -1,4 +1,4 @@
-"""Learning rates: what a larger batch takes, how training warms up to it, and how it decays. One rate an update."""
+"""Learning rates: what a larger batch needs, how training warms up to it, and how it decays. One rate per update."""
 
 import math
 from collections.abc import Callable
@@ -9,37 +9,37 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def linear_scaling(rate: float, batch: int, base_batch: int) -> float:
-    """k times the batch takes k times the rate (Goyal et al. 2017, section 2.1).
+    """Return k times the rate for k times the batch (Goyal et al. 2017, section 2.1).
 
-    rate: that is right for `base_batch` examples.
+    rate: suits `base_batch` examples.
     batch: examples of a step.
-    base_batch: examples of a step that the rate is right for.
+    base_batch: examples of a step that the rate suits.
 
-    One step with k times the rate goes about as far as k steps did.
+    One step with k times the rate moves the weights about as far as k steps did.
     Raises ValueError for a batch below 1.
     """
     return rate * _times(batch, base_batch)
 
 
 def sqrt_scaling(rate: float, batch: int, base_batch: int) -> float:
-    """k times the batch takes sqrt(k) times the rate (Hoffer et al. 2017, section 4.1).
+    """Return sqrt(k) times the rate for k times the batch (Hoffer et al. 2017, section 4.1).
 
-    rate: that is right for `base_batch` examples.
+    rate: suits `base_batch` examples.
     batch: examples of a step.
-    base_batch: examples of a step that the rate is right for.
+    base_batch: examples of a step that the rate suits.
 
-    It keeps the variance of a step: noise in the mean of k times as many examples is sqrt(k) times smaller.
+    This keeps the variance of a step: noise in the mean of k times as many examples is sqrt(k) times smaller.
     Raises ValueError for a batch below 1.
     """
     return rate * math.sqrt(_times(batch, base_batch))
 
 
 def no_scaling(rate: float, batch: int, base_batch: int) -> float:
-    """The rate stays as it is, whatever the batch.
+    """Return the rate unchanged, whatever the batch.
 
-    rate: that is returned.
+    rate: is returned.
     batch: examples of a step.
-    base_batch: examples of a step that the rate is right for.
+    base_batch: examples of a step that the rate suits.
     Raises ValueError for a batch below 1.
     """
     _times(batch, base_batch)
@@ -57,15 +57,14 @@ def _times(batch: int, base_batch: int) -> float:
 
 
 def warmup(step: int, steps: int, start: float, peak: float) -> float:
-    """The rate of an update: from `start` in a straight line to `peak` (Goyal et al. 2017, section 2.2, "gradual
-    warmup").
+    """Return an update's rate: a straight line from `start` to `peak` (Goyal et al. 2017, section 2.2).
 
     step: the update's number, from 0.
-    steps: the first update to use `peak`; 0: no warm-up.
+    steps: number of the first update that uses `peak`; 0: no warm-up.
     start: often the rate of the small batch; 0 leaves the first update without effect.
     peak: the rate after the warm-up.
 
-    It grows each step, not each epoch.
+    The rate grows each step, not each epoch ("gradual warmup").
     Raises ValueError for a step or steps below 0.
     """
     if step < 0 or steps < 0:
@@ -74,21 +73,20 @@ def warmup(step: int, steps: int, start: float, peak: float) -> float:
 
 
 def step_decay(step: int, milestones: tuple[int, ...], factor: float = 0.1) -> float:
-    """What part of the rate is left in an update: `factor` for each milestone that is not after it.
+    """Return the part of the rate that is left in an update: `factor` for each milestone reached.
 
     step: the update's number, from 0.
     milestones: numbers of updates.
-    factor: what the rate is multiplied by.
+    factor: the rate is multiplied by it.
     """
     return factor ** sum(step >= milestone for milestone in milestones)
 
 
 def cosine_decay(step: int, steps: int) -> float:
-    """What part of the rate is left in an update: half a cosine, from 1 to 0 (Loshchilov and Hutter 2017, without
-    restarts).
+    """Return the part of the rate that is left in an update: half a cosine, from 1 to 0.
 
-    step: the update's number; before 0 it is 1.
-    steps: from this update on it is 0.
+    step: the update's number; before 0 the part is 1.
+    steps: from this update on the part is 0. The cosine is that of Loshchilov and Hutter (2017), without restarts.
     Raises ValueError for steps below 1.
     """
     if steps < 1:
@@ -101,13 +99,13 @@ class Schedule:
     """The rate of each update: `schedule(step)`, with steps counted from 0.
 
     peak: the rate after warm-up.
-    warmup_steps: the first update to use `peak`; 0: no warm-up.
+    warmup_steps: number of the first update that uses `peak`; 0: no warm-up.
     start: the rate of update 0, where there is a warm-up.
-    decay: "none"; "cosine", which begins after the warm-up and ends with 0 after `steps` updates; or "step", by
+    decay: "none"; "cosine", which begins after the warm-up and reaches 0 after `steps` updates; or "step", by
     `factor` at each of `milestones`.
     steps: of the training, for "cosine".
-    milestones: numbers of updates, counted from update 0, as Goyal's epochs 30, 60 and 80 are.
-    factor: what the rate is multiplied by at each milestone.
+    milestones: numbers of updates, counted from update 0, like Goyal's epochs 30, 60 and 80.
+    factor: the rate is multiplied by it at each milestone.
     Raises ValueError for numbers that make no sense.
     """
 
@@ -138,7 +136,7 @@ class Schedule:
 
 
 def scheduler(optimizer: torch.optim.Optimizer, schedule: Schedule) -> LambdaLR:
-    """A torch scheduler; call its `step` after the optimizer's.
+    """Return a torch scheduler; call its `step` after the optimizer's.
 
     optimizer: made with lr=schedule.peak; groups with other rates keep their ratio to it.
     schedule: the rate of each update.

@@ -10,9 +10,9 @@ Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str,
 
 
 def run_closure(closure: Closure | None) -> Any:
-    """The loss that a closure computes, with gradients; None without one.
+    """Return the loss that a closure computes, with gradients enabled; None without a closure.
 
-    closure: what torch's optimizers take; or None.
+    closure: as torch's optimizers take it, or None.
     """
     if closure is None:
         return None
@@ -21,7 +21,7 @@ def run_closure(closure: Closure | None) -> Any:
 
 
 def dense_gradients(group: dict[str, Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(parameter, gradient) for each parameter of a group that has one.
+    """Yield (parameter, gradient) for each parameter of a group that has a gradient.
 
     group: one of an optimizer's param_groups.
     Raises ValueError for a sparse gradient.
@@ -35,7 +35,7 @@ def dense_gradients(group: dict[str, Any]) -> Iterator[tuple[torch.Tensor, torch
 
 
 def norm(x: torch.Tensor) -> torch.Tensor:
-    """||x||, a tensor of no dimensions, in float32 at least: the squares of half-precision numbers overflow.
+    """Return ||x||, a tensor of no dimensions, at least in float32: the squares of half-precision numbers overflow.
 
     x: of any shape, floating point.
     """

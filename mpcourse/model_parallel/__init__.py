@@ -1,12 +1,12 @@
-"""Model parallelism over ranks, as ChainerMN had it: messages and collective calls that autograd sees.
+"""Model parallelism over ranks, as in ChainerMN: messages and collective calls that autograd sees.
 
-`point_to_point.py` is to be read first, then `chain_list.py`, which is made of it.
+Read `point_to_point.py` first, then `chain_list.py`, which builds on it.
 
     import torch
     from mpcourse.model_parallel import recv, send
     from mpcourse.virtual import run
 
-    def program(comm):  # with mpi4py's MPI.COMM_WORLD it is the same under mpirun
+    def program(comm):  # under mpirun the same works with mpi4py's MPI.COMM_WORLD
         if comm.rank == 0:
             x = torch.ones(3, requires_grad=True)
             send(2 * x, comm, 1).backward()  # waits for the gradient of what was sent

@@ -16,11 +16,11 @@ Ranks = int | Sequence[int] | None
 
 @dataclass(frozen=True)
 class Link:
-    """One part on this rank.
+    """One part of a model, on this rank.
 
     module: takes one tensor or more, and returns one or a tuple of several.
-    ranks_in: whose results it takes, in this order; None: the inputs.
-    ranks_out: who takes its results; None: they are the output.
+    ranks_in: the ranks whose results it takes, in this order; None: the inputs.
+    ranks_out: the ranks that take its results; None: they are the output.
     """
 
     module: nn.Module
@@ -29,7 +29,7 @@ class Link:
 
 
 class MultiNodeChainList(nn.Module):
-    """This rank's parts of a model that is spread over several ranks; every rank makes one of its own.
+    """This rank's parts of a model that is spread over several ranks; every rank makes its own.
 
     comm: mpi4py's communicator, or a virtual rank's.
 
@@ -40,8 +40,8 @@ class MultiNodeChainList(nn.Module):
         model = MultiNodeChainList(comm)                         # on rank 1
         model.add_link(second, rank_in=0, rank_out=0)
 
-    Forward runs the parts in the order in which they were added, backward in the opposite order, whatever autograd
-    would choose: so two ranks that name their common messages in the same order cannot wait for each other. Source:
+    Forward runs the parts in the order in which they were added, and backward in the opposite order, whatever autograd
+    would choose. So two ranks that list their common messages in the same order cannot wait for each other. Source:
     ChainerMN (chainermn/links/multi_node_chain_list.py).
     """
 
@@ -52,14 +52,14 @@ class MultiNodeChainList(nn.Module):
         self.links: list[Link] = []
 
     def add_link(self, module: nn.Module, rank_in: Ranks = None, rank_out: Ranks = None) -> None:
-        """One more part of this rank's. No message is sent.
+        """Add a part to this rank. No message is sent.
 
         module: takes one tensor or more, and returns one or a tuple of several.
         rank_in: the rank, or ranks, whose results it takes; None: what the model is called with.
         rank_out: the rank, or ranks, that take its results; None: they are what the model returns.
 
         A rank may name itself: the part that names it as rank_in comes later.
-        Raises ValueError for a rank that there is not, and for a second output.
+        Raises ValueError for a number that is no rank, and for a second output.
         """
         ranks_in, ranks_out = self._checked(rank_in), self._checked(rank_out)
         if ranks_out is None and any(link.ranks_out is None for link in self.links):
@@ -72,8 +72,8 @@ class MultiNodeChainList(nn.Module):
 
         inputs: tensors, for the parts whose rank_in is None; none on ranks without such a part.
         Returns the output where this rank has it, elsewhere a delegate: the number 0, whose `backward()` takes part in
-        the others' backward pass.
-        Raises RuntimeError for results for oneself that no later part takes.
+        the other ranks' backward pass.
+        Raises RuntimeError for results for this rank itself that no later part takes.
         """
         me = self.comm.rank
         kept: deque[tuple[torch.Tensor, ...]] = deque()  # results for parts on this rank

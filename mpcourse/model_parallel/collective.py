@@ -1,6 +1,6 @@
-"""Collective calls that autograd sees. All ranks call each of them, forward and, by a loss on each rank, backward.
+"""Collective calls that autograd sees. All ranks make each call, forward and, by a loss on each rank, backward.
 
-The rules of their backward passes follow from one convention: what is minimised is the sum of all ranks' losses. Then a
+The rules of their backward passes follow from one convention: training minimises the sum of all ranks' losses. Then a
 rank's gradient of x is the derivative of that sum with respect to its own x. (Where all ranks compute one and the same
 loss, as in tensor parallelism, another rule holds; see `mpcourse.grid.tensor_parallel`.)
 
@@ -8,7 +8,7 @@ forward       backward
 allreduce     allreduce: each rank's x is in every rank's sum
 bcast         reduce to the root: its x is in every rank's result
 allgather     all-to-all, and a sum: rank r returns the part of each gradient that belongs to the others
-all_to_all    all_to_all: each part goes back the way that it came
+all_to_all    all_to_all: each part returns the way it came
 
 A rank takes part in backward if gradients are enabled on it, whether or not its own x requires one, as soon as any
 rank's x does: the results of all ranks depend on that x. Ranks within `no_grad` add nothing, and are left out.
@@ -39,8 +39,8 @@ DEPEND = (
 class Call(NamedTuple):
     """One call of one of these functions, by all ranks.
 
-    name: the function's.
-    number: drawn by rank 0, so that two calls of one function are not taken for each other in backward.
+    name: of the function.
+    number: drawn by rank 0, so that backward distinguishes two calls of one function.
     among: the ranks that take part in backward.
     """
 
@@ -120,7 +120,7 @@ class _AllToAll(torch.autograd.Function):
 
 
 def allreduce(comm: Comm, x: torch.Tensor) -> torch.Tensor:
-    """The sum of x over all ranks, on each; a new tensor on x's device. Backward: the sum of all ranks' gradients.
+    """Return the sum of x over all ranks, a new tensor on x's device. Backward: the sum of all ranks' gradients.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, and run backward.
     x: of one shape and dtype on all ranks; it may require a gradient on some ranks only.
@@ -131,18 +131,18 @@ def allreduce(comm: Comm, x: torch.Tensor) -> torch.Tensor:
 
 
 def bcast(comm: Comm, x: torch.Tensor | None, root: int = 0) -> torch.Tensor:
-    """x of one rank, on all ranks, on the CPU where a rank has none. Backward: the sum of gradients, to the root.
+    """Return x of one rank on all ranks; on the CPU where a rank has none. Backward: sum gradients to the root.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, and run backward.
-    x: on the root, of any shape and dtype. What others give has no influence on the result, and its gradient is zero.
+    x: on the root, of any shape and dtype. On other ranks it does not influence the result, and its gradient is zero.
     root: a rank, the same on all ranks.
-    Raises ValueError, on all ranks, for a root that there is not, or one without x; RankFailed where ranks call
+    Raises ValueError, on all ranks, where `root` is no rank, or has no x; RankFailed where ranks call different
     different functions.
     """
     if not 0 <= root < comm.size:
         raise ValueError(f"root is one of the ranks 0 to {comm.size - 1}, not {root}")
     mine = x is not None and comm.rank == root
-    # What others give does not matter, but its graph does: it may hold collective calls whose backward others wait for.
+    # Others' x does not matter, but its graph does: it may hold collective calls whose backward other ranks wait for.
     given = [x] if x is not None else []
     call = _begin(comm, "bcast", given, root=root)
     described = comm.bcast((tuple(x.shape), x.dtype) if mine and x is not None else None, root)
@@ -156,7 +156,7 @@ def bcast(comm: Comm, x: torch.Tensor | None, root: int = 0) -> torch.Tensor:
 
 
 def allgather(comm: Comm, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """x of each rank, on all ranks, in a tuple by rank. Backward: the sum of all ranks' gradients of this rank's x.
+    """Return x of each rank, in a tuple by rank. Backward: the sum of all ranks' gradients of this rank's x.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, and run backward.
     x: its shape may differ between ranks; it may require a gradient on some ranks only.
@@ -168,11 +168,11 @@ def allgather(comm: Comm, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def all_to_all(comm: Comm, xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Rank r gets xs[r] of each rank, in a tuple by rank. Backward: gradients go back the same way.
+    """Give rank r the tensor xs[r] of each rank, in a tuple by rank. Backward: gradients return the same way.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this, and run backward.
     xs: one tensor for each rank; shapes may differ, and only some may require a gradient.
-    Raises ValueError for another number of them; RankFailed, on all ranks, where ranks call different functions.
+    Raises ValueError for another number of tensors; RankFailed, on all ranks, where ranks call different functions.
     """
     if len(xs) != comm.size:
         raise ValueError(f"all_to_all takes a tensor for each of the {comm.size} ranks, not {len(xs)}")
@@ -182,7 +182,7 @@ def all_to_all(comm: Comm, xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ..
 
 
 def summed(comm: Comm, x: torch.Tensor) -> torch.Tensor:
-    """A new tensor, the sum of x over all ranks, on x's device; autograd does not see it.
+    """Return the sum of x over all ranks, a new tensor on x's device; autograd does not see it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
     x: of one shape and dtype on all ranks.
@@ -193,12 +193,12 @@ def summed(comm: Comm, x: torch.Tensor) -> torch.Tensor:
 
 
 def _copied(x: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy in the host's memory."""
+    """Return a contiguous copy in the host's memory."""
     return x.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _begin(comm: Comm, name: str, xs: Sequence[torch.Tensor], *, alike: bool = False, root: int | None = None) -> Call:
-    """Compare that all ranks make this call, and find out who takes part in backward: nobody, if no gradient is wanted.
+    """Check that all ranks make this call, and find those that take part in backward: none if no gradient is wanted.
 
     name: of the function. alike: shapes and dtypes must be the same on all ranks. root: the only rank whose gradient
     counts; None: all count.
@@ -231,7 +231,7 @@ def _same_call(calls: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _backward(comm: Comm, call: Call) -> Iterator[None]:
-    """Around what a call's backward sends: compare first that all ranks run it, and explain where one does not."""
+    """Check, around what a call's backward sends, that all ranks run it, and explain where one does not."""
     doing = f"the backward pass of {call.name}"
     try:
         if len(call.among) == comm.size:
@@ -250,11 +250,11 @@ def _backward(comm: Comm, call: Call) -> Iterator[None]:
 
 
 def _sum_of_some(comm: Comm, among: Sequence[int], x: torch.Tensor) -> torch.Tensor:
-    """A new tensor, the sum of x over some ranks, on x's device. Those ranks call it."""
+    """Return the sum of x over some ranks, a new tensor on x's device. Those ranks call it."""
     parts = exchange(comm, [x.detach()] * comm.size, among)
     return torch.stack([parts[rank].to(x.device) for rank in among]).sum(0)
 
 
 def _leaf() -> torch.Tensor:
-    """What makes autograd ask a rank for gradients whose own x requires none."""
+    """Return a leaf that makes autograd ask a rank for gradients even if its own x requires none."""
     return torch.zeros((), requires_grad=True)

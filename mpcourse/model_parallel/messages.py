@@ -1,4 +1,4 @@
-"""Tensors between ranks whose shapes only the sender knows: first what they are, then their data."""
+"""Tensors between ranks whose shapes only the sender knows: first their descriptions are sent, then their data."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,8 @@ import torch
 from mpcourse.collectives.buffers import flatten, mpi_buffer
 from mpcourse.common.comm import Comm
 
-# Of one tensor: its shape, its dtype, and whether a gradient is wanted back. None: no tensor, as of a missing gradient.
+# Of one tensor: its shape, its dtype, and whether its sender wants a gradient. None: no tensor, as for a missing
+# gradient.
 Description = tuple[tuple[int, ...], torch.dtype, bool] | None
 
 
@@ -17,10 +18,10 @@ def send_tensors(
     """Send tensors to a rank that calls `receive_tensors`.
 
     comm: mpi4py's communicator, or a virtual rank's.
-    tensors: of any shape, dtype and device; None: no tensor, as of a missing gradient.
-    rank: who receives them.
-    tag: the same there.
-    wanted: for each tensor, whether its sender waits for a gradient afterwards; (): of none.
+    tensors: of any shape, dtype and device; None: no tensor, as for a missing gradient.
+    rank: the receiver.
+    tag: the receiver must use the same one.
+    wanted: for each tensor, whether its sender waits for a gradient afterwards; (): for none.
     """
     comm.send(_described(tensors, wanted), rank, tag)
     for tensor in tensors:
@@ -29,11 +30,11 @@ def send_tensors(
 
 
 def receive_tensors(comm: Comm, rank: int, tag: int) -> tuple[list[torch.Tensor | None], list[bool]]:
-    """What a rank sent by `send_tensors`, in the host's memory, and for each tensor whether a gradient is wanted back.
+    """Return what a rank sent by `send_tensors`, in the host's memory, and for each whether it wants a gradient.
 
     comm: mpi4py's communicator, or a virtual rank's.
-    rank: who sends.
-    tag: the same there.
+    rank: the sender.
+    tag: the sender must use the same one.
     """
     described = comm.recv(None, rank, tag)
     received = [_room_for(each) for each in described]
@@ -44,14 +45,14 @@ def receive_tensors(comm: Comm, rank: int, tag: int) -> tuple[list[torch.Tensor 
 
 
 def exchange(comm: Comm, outgoing: Sequence[torch.Tensor], among: Sequence[int] | None = None) -> list[torch.Tensor]:
-    """All-to-all: rank r gets this rank's outgoing[r]; the result's element r is what rank r had for this one.
+    """Exchange tensors all-to-all: rank r gets this rank's outgoing[r]; result[r] is what rank r had for this one.
 
     comm: mpi4py's communicator, or a virtual rank's.
     outgoing: one tensor for each rank; shapes and dtypes may differ.
-    among: the ranks that call this, in ascending order; the result's other elements mean nothing. None: all ranks.
+    among: the ranks that call this, in ascending order; other elements of the result mean nothing. None: all ranks.
 
-    Pairwise exchange (Thakur et al. 2005): in step k a rank sends k further, and receives from k before, so that no two
-    send to the same one.
+    Pairwise exchange (Thakur et al. 2005): in step k a rank sends to the rank k after it, and receives from the rank k
+    before it, so that no two ranks send to the same one.
     """
     ranks = list(range(comm.size)) if among is None else list(among)
     p, own = len(ranks), ranks.index(comm.rank)
@@ -76,5 +77,5 @@ def _room_for(described: Description) -> torch.Tensor | None:
 
 
 def _in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements as one flat buffer; a copy, unless they are one already."""
+    """Return all elements as one flat buffer; a copy, unless they already are one."""
     return flatten(tensor.detach().cpu().contiguous())

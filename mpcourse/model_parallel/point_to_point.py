@@ -35,14 +35,14 @@ class _Send(torch.autograd.Function):
 
 
 class _Recv(torch.autograd.Function):
-    """Forward: hand on what was received. Backward: send its gradients to where it came from."""
+    """Forward: pass on what was received. Backward: send its gradients to where it came from."""
 
     @staticmethod
     def forward(
         ctx: Any, comm: Comm, rank: int, tag: int, wanted: list[bool], before: torch.Tensor, *xs: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         ctx.peer, ctx.wanted = (comm, rank, tag), wanted
-        ctx.set_materialize_grads(False)  # a tensor that nothing used has no gradient, which takes no bytes
+        ctx.set_materialize_grads(False)  # a tensor that was not used has no gradient, which takes no bytes
         ctx.mark_non_differentiable(*[x for x, w in zip(xs, wanted, strict=True) if not w])
         return torch.zeros(()), *xs
 
@@ -55,7 +55,7 @@ class _Recv(torch.autograd.Function):
 
 
 class _PseudoConnect(torch.autograd.Function):
-    """Forward: hand on xs. Backward: their gradients, and a zero for the delegate, so that its graph runs, too."""
+    """Forward: pass on xs. Backward: return their gradients, and a zero for the delegate, so that its graph runs."""
 
     @staticmethod
     def forward(ctx: Any, delegate: torch.Tensor, *xs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -68,18 +68,18 @@ class _PseudoConnect(torch.autograd.Function):
 
 
 def send(x: Tensors, comm: Comm, rank: int, tag: int = 0, *, delegate: torch.Tensor | None = None) -> torch.Tensor:
-    """Send a tensor, or several, to a rank that calls `recv`. In backward their gradients come back from there.
+    """Send a tensor, or several, to a rank that calls `recv`. In backward their gradients return from there.
 
     x: of any shapes, dtypes and devices. No gradient travels for a tensor that requires none.
     comm: mpi4py's communicator, or a virtual rank's.
-    rank: who receives; not this one.
-    tag: the same there.
-    delegate: of an earlier call, whose backward has to come after this one's; None: of none.
+    rank: the receiver; not this rank.
+    tag: the receiver must use the same one.
+    delegate: of an earlier call, whose backward has to come after this call's; None: there is none.
 
-    The result, the **delegate**, is the number 0 with a graph: it stands for what this rank's part has become
-    elsewhere. `delegate.backward()` waits for the gradients; so does the backward pass of whatever it was given to, by
+    The result, the **delegate**, is the number 0 with a graph: it represents what this rank's part has become on other
+    ranks. `delegate.backward()` waits for the gradients; so does the backward pass of whatever it was given to, by
     `pseudo_connect` or as another call's `delegate`.
-    Raises ValueError for this rank itself, or a rank that there is not.
+    Raises ValueError where `rank` is this rank or no rank.
     """
     _check_rank(comm, rank)
     xs = [x] if isinstance(x, torch.Tensor) else list(x)
@@ -88,17 +88,17 @@ def send(x: Tensors, comm: Comm, rank: int, tag: int = 0, *, delegate: torch.Ten
 
 
 def recv(comm: Comm, rank: int, delegate: torch.Tensor | None = None, tag: int = 0) -> Any:
-    """What a rank sends by `send`: a tensor, or a tuple of several, in the host's memory. Backward returns gradients.
+    """Receive what a rank sends by `send`: a tensor, or a tuple, in the host's memory. Backward returns gradients.
 
     comm: mpi4py's communicator, or a virtual rank's.
-    rank: who sends; not this one.
-    delegate: of an earlier `send` of this rank, whose backward has to come after this one's; without it the graph of
-    what was sent is not part of that of what is received.
-    tag: the same there.
+    rank: the sender; not this rank.
+    delegate: of an earlier `send` of this rank, whose backward has to come after this call's. Without it the graph of
+    what was sent is not part of the graph of what is received.
+    tag: the sender must use the same one.
 
     A tensor that required no gradient at its sender requires none here.
-    Raises ValueError for this rank itself, or a rank that there is not; RuntimeError within no_grad, where the sender
-    wants a gradient.
+    Raises ValueError where `rank` is this rank or no rank; RuntimeError within no_grad, where the sender wants a
+    gradient.
     """
     xs, _ = received(comm, rank, _begin(delegate), tag)
     return xs[0] if len(xs) == 1 else xs
@@ -107,13 +107,13 @@ def recv(comm: Comm, rank: int, delegate: torch.Tensor | None = None, tag: int =
 def received(
     comm: Comm, rank: int, delegate: torch.Tensor, tag: int = 0
 ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """What a rank sends by `send`, as a tuple of tensors in the host's memory, and a delegate.
+    """Receive what a rank sends by `send`, as a tuple of tensors in the host's memory, and a delegate.
 
     comm: mpi4py's communicator, or a virtual rank's.
-    rank: who sends; not this one.
-    delegate: of an earlier call, whose backward has to come after this one's.
-    tag: the same there.
-    Raises ValueError for this rank itself, or a rank that there is not.
+    rank: the sender; not this rank.
+    delegate: of an earlier call, whose backward has to come after this call's.
+    tag: the sender must use the same one.
+    Raises ValueError where `rank` is this rank or no rank.
     """
     _check_rank(comm, rank)
     tensors, wanted = receive_tensors(comm, rank, tag)
@@ -127,19 +127,19 @@ def received(
 
 
 def pseudo_connect(delegate: torch.Tensor, *xs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """xs themselves, and in backward the delegate's graph runs, too. No message is sent.
+    """Return xs, and make the delegate's graph run in backward, too. No message is sent.
 
     delegate: what `send` returned.
     xs: tensors of any shapes.
 
-    For a rank whose part of a model has several pieces that are joined by other ranks only: autograd does not see that
+    This is for a rank whose part of a model has several pieces that only other ranks join: autograd does not see that
     they belong together.
     """
     return _PseudoConnect.apply(delegate, *xs)
 
 
 def _begin(delegate: torch.Tensor | None) -> torch.Tensor:
-    """A delegate of nothing: a leaf that requires a gradient, so that what follows has a graph."""
+    """Return the delegate, or a leaf that requires a gradient, so that what follows has a graph."""
     return torch.zeros((), requires_grad=True) if delegate is None else delegate
 
 

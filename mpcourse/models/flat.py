@@ -1,7 +1,7 @@
 """ResNet-101 and a U-Net as one flat chain of layers, which a pipeline can cut between any two.
 
-A skip connection then has to travel through the cut. So what passes from layer to layer is a tensor, or, while skips
-are under way, a tuple: the remembered tensors, of which the last is taken first, and after them the current one.
+A skip connection then has to travel through the cut. So layers pass on a tensor or, while skips are open, a tuple: the
+remembered tensors, from which the last is taken first, and after them the current one.
 The layers are numbered as in the benchmarks of torchgpipe (Kim et al. 2020), whose published balances fit them.
 """
 
@@ -21,12 +21,12 @@ class Flat(nn.Sequential):
     """
 
     def forward(self, *given: Passed) -> Passed:
-        # nn.Sequential takes one argument; a part that begins between a keep and its taker is given several.
+        # nn.Sequential takes one argument; a part that begins between a Keep and its taker is given several.
         return super().forward(_passed(_stack(given)))
 
 
 class Plain(nn.Module):
-    """A layer of one tensor, applied to the current one; what is remembered passes by.
+    """A layer of one tensor, applied to the current one; remembered tensors pass unchanged.
 
     layer: takes and returns one tensor.
     """
@@ -49,9 +49,9 @@ class Keep(nn.Module):
 
 
 class Add(nn.Module):
-    """Takes the tensor remembered last and adds it to the current one.
+    """Takes the tensor that was remembered last and adds it to the current one.
 
-    downsample: what the remembered tensor goes through first; None: nothing.
+    downsample: is applied to the remembered tensor first; None: nothing is.
     """
 
     def __init__(self, downsample: nn.Module | None = None) -> None:
@@ -64,7 +64,7 @@ class Add(nn.Module):
 
 
 class Join(nn.Module):
-    """Takes the tensor remembered last and puts its channels behind those of the current one."""
+    """Takes the tensor that was remembered last and puts its channels after those of the current one."""
 
     def forward(self, *given: Passed) -> Passed:
         *remembered, skip, x = _with_skip(given)
@@ -72,29 +72,29 @@ class Join(nn.Module):
 
 
 def flat_resnet101(classes: int = 1000) -> Flat:
-    """ResNet-101 (He et al. 2016) in 370 layers; 44 549 160 parameters at 1000 classes.
+    """Make ResNet-101 (He et al. 2016) in 370 layers; 44 549 160 parameters at 1000 classes.
 
     classes: outputs.
 
-    (batch, 3, h, w) -> (batch, classes), for h and w from 32 on. 4 layers, then 33 blocks of 11 (a `Keep`, the 9 of the
-    block, an `Add` before the last of them), then 3. The stride is in the 3x3 convolution, as in `ResNet50`; parameters
-    and buffers are in the order of torchvision's state dict, under other names.
+    (batch, 3, h, w) -> (batch, classes), for h and w from 32 on. There are 4 layers, then 33 blocks of 11 (a `Keep`,
+    the 9 of the block, an `Add` before the last of them), then 3. The stride is in the 3x3 convolution, as in
+    `ResNet50`. Parameters and buffers are in the order of torchvision's state dict, under other names.
     """
     return _flat_resnet((3, 4, 23, 3), classes)
 
 
 def flat_unet(depth: int = 5, convs: int = 5, channels: int = 64, inputs: int = 3, outputs: int = 1) -> Flat:
-    """A U-Net (Ronneberger et al. 2015) in 2 depth (4 convs + 2) + 4 convs + 1 layers; the default's are 241.
+    """Make a U-Net (Ronneberger et al. 2015) in 2 depth (4 convs + 2) + 4 convs + 1 layers; 241 by default.
 
-    (batch, inputs, h, w) -> (batch, outputs, h, w); h and w are multiples of 2 ** depth, one of them a larger one, as
-    instance norm needs more than one pixel.
-    depth: how often the image is halved.
+    (batch, inputs, h, w) -> (batch, outputs, h, w); h and w are multiples of 2 ** depth, and one of them is larger than
+    that, because instance norm needs more than one pixel.
+    depth: number of times that the image is halved.
     convs: convolutions at each depth on either side, each with dropout, instance norm and leaky ReLU.
     channels: of the uppermost level, doubled at each halving.
     inputs: channels of images.
     outputs: channels of the result.
 
-    232 687 328 parameters by default.
+    It has 232 687 328 parameters by default.
     Raises ValueError where depth or convs is below 1, or channels below 2.
     """
     if depth < 1 or convs < 1 or channels < 2:
@@ -108,13 +108,13 @@ def flat_unet(depth: int = 5, convs: int = 5, channels: int = 64, inputs: int = 
         layers += [*_cell(before, width, width, convs), Keep(), nn.MaxPool2d(2)]
     layers += _cell(widths[-2], widths[-1], widths[-2], convs)
     for width in reversed(widths[:-1]):
-        # Half the width goes up: it is joined there with a skip of as many channels.
+        # Half the width goes up, where it is joined with a skip of as many channels.
         layers += [nn.Upsample(scale_factor=2), Join(), *_cell(2 * width, width // 2, width // 2, convs)]
     return _chain([*layers, nn.Conv2d(channels // 2, outputs, 1, bias=False)])
 
 
 def _flat_resnet(blocks: Sequence[int], classes: int, width: int = 64) -> Flat:
-    """blocks: of each of the stages. width: channels of the stem and of the first stage's 3x3 convolutions."""
+    """Make a ResNet. blocks: of each stage. width: channels of the stem and of the first stage's 3x3 convolutions."""
     layers: list[nn.Module] = [
         nn.Conv2d(3, width, 7, 2, padding=3, bias=False),
         nn.BatchNorm2d(width),
@@ -135,11 +135,11 @@ def _flat_resnet(blocks: Sequence[int], classes: int, width: int = 64) -> Flat:
 
 
 def _bottleneck(channels: int, width: int, stride: int) -> list[nn.Module]:
-    """(batch, channels, h, w) -> (batch, 4 width, h / stride, w / stride), in 11 layers."""
+    """Make a block in 11 layers: (batch, channels, h, w) -> (batch, 4 width, h / stride, w / stride)."""
     downsample = None
     if stride != 1 or channels != 4 * width:
         downsample = nn.Sequential(nn.Conv2d(channels, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
-    # No ReLU in place: a part of a pipeline may begin with any layer, and must not change what it is given.
+    # No ReLU works in place: a part of a pipeline may begin with any layer, and must not change its input.
     return [
         Keep(),
         nn.Conv2d(channels, width, 1, bias=False),
@@ -156,7 +156,7 @@ def _bottleneck(channels: int, width: int, stride: int) -> list[nn.Module]:
 
 
 def _cell(channels: int, width: int, out: int, convs: int) -> list[nn.Module]:
-    """(batch, channels, h, w) -> (batch, out, h, w), in `convs` units of 4 layers with `width` channels in between."""
+    """Make `convs` units of 4 layers: (batch, channels, h, w) -> (batch, out, h, w), with `width` channels between."""
     layers: list[nn.Module] = []
     for n, m in pairwise([channels, *[width] * (convs - 1), out]):
         layers += [nn.Conv2d(n, m, 3, padding=1, bias=False), nn.Dropout2d(0.1), nn.InstanceNorm2d(m), nn.LeakyReLU()]
@@ -168,7 +168,7 @@ def _chain(layers: Sequence[nn.Module]) -> Flat:
 
 
 def _stack(given: tuple[Passed, ...]) -> tuple[torch.Tensor, ...]:
-    """The arguments of a layer or part, be they one tensor, one tuple or several tensors, as one tuple."""
+    """Return the arguments of a layer or part, whether one tensor, one tuple or several tensors, as one tuple."""
     return given[0] if len(given) == 1 and not isinstance(given[0], torch.Tensor) else given  # type: ignore[return-value]
 
 

@@ -38,7 +38,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """25 557 032 parameters at 1000 classes; the names of its state dict are torchvision's.
+    """ResNet-50, with 25 557 032 parameters at 1000 classes; the names of its state dict are torchvision's.
 
     (batch, 3, h, w) -> (batch, classes), for h and w from 32 on.
     classes: outputs.
@@ -64,14 +64,14 @@ class ResNet50(nn.Module):
         return self.head(self.layer4(self.layer3(self.layer2(self.layer1(self.stem(x))))))
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
-        """What comes before layer1. (batch, 3, h, w) -> (batch, 64, h / 4, w / 4).
+        """Run what comes before layer1. (batch, 3, h, w) -> (batch, 64, h / 4, w / 4).
 
         x: images, floating point.
         """
         return self.maxpool(self.relu(self.bn1(self.conv1(x))))
 
     def head(self, x: torch.Tensor) -> torch.Tensor:
-        """What comes after layer4. (batch, 2048, h / 32, w / 32) -> (batch, classes).
+        """Run what comes after layer4. (batch, 2048, h / 32, w / 32) -> (batch, classes).
 
         x: what layer4 returned.
         """

@@ -1,13 +1,14 @@
 """The small networks of the lessons."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn as nn
 
 
 def mlp(widths: Sequence[int] = (784, 1000, 1000, 10)) -> nn.Sequential:
-    """Linear layers with a ReLU between each two. (batch, widths[0]) or (batch, 1, h, w) -> (batch, widths[-1]).
+    """Make linear layers with a ReLU between them. (batch, widths[0]) or (batch, 1, h, w) -> (batch, widths[-1]).
 
     widths: of the input, of each hidden layer, and of the output.
 
@@ -17,13 +18,13 @@ def mlp(widths: Sequence[int] = (784, 1000, 1000, 10)) -> nn.Sequential:
     if len(widths) < 2 or min(widths) < 1:
         raise ValueError(f"widths must name at least an input and an output, each 1 or more: got {list(widths)}")
     layers: list[nn.Module] = [nn.Flatten()]
-    for n, m in zip(widths, widths[1:], strict=False):
+    for n, m in pairwise(widths):
         layers += [nn.Linear(n, m), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
 def conv_net(side: int = 28, classes: int = 10) -> nn.Sequential:
-    """Two 3x3 convolutions, each with 2x2 pooling, then one hidden layer. (batch, 1, side, side) -> (batch, classes).
+    """Make two 3x3 convolutions with 2x2 pooling, then a hidden layer. (batch, 1, side, side) -> (batch, classes).
 
     side: height and width of the images, at least 4.
     classes: outputs.
@@ -46,11 +47,11 @@ def conv_net(side: int = 28, classes: int = 10) -> nn.Sequential:
 
 
 def mnist_cnn(width: int = 1) -> nn.Sequential:
-    """The network of TensorFlow's MNIST tutorial of 2018, 3 274 634 parameters. (batch, 1, 28, 28) -> (batch, 10).
+    """Make the network of TensorFlow's MNIST tutorial of 2018. (batch, 1, 28, 28) -> (batch, 10).
 
-    width: what the numbers of channels are multiplied by.
+    width: the numbers of channels are multiplied by it.
 
-    Two 5x5 convolutions of 32 and 64 channels, each with 2x2 pooling, then 1024 units.
+    Two 5x5 convolutions of 32 and 64 channels, each with 2x2 pooling, then 1024 units: 3 274 634 parameters.
     """
     return nn.Sequential(
         nn.Conv2d(1, 32 * width, 5, padding=2),
@@ -68,15 +69,15 @@ def mnist_cnn(width: int = 1) -> nn.Sequential:
 
 
 def transformer(side: int = 28, width: int = 64, layers: int = 2, classes: int = 10) -> nn.Sequential:
-    """A small transformer that reads an image row by row. (batch, 1, side, side) -> (batch, classes).
+    """Make a small transformer that reads an image row by row. (batch, 1, side, side) -> (batch, classes).
 
     side: height and width of the images.
-    width: numbers that stand for a row, a multiple of its four heads.
+    width: numbers that represent a row, a multiple of its four heads.
     layers: 1 or more.
     classes: outputs.
 
-    Without dropout, and without a code for a row's place: it is there to be timed, with many short parameters, and not
-    to be the best reader of digits.
+    It has no dropout, and no code for a row's place: it is made to be timed, with many short parameters, and not to be
+    the best reader of digits.
     Raises ValueError for another width, or no layer.
     """
     if width < 4 or width % 4 or layers < 1:
@@ -86,7 +87,7 @@ def transformer(side: int = 28, width: int = 64, layers: int = 2, classes: int =
 
 
 class MeanOverRows(nn.Module):
-    """(batch, rows, width) -> (batch, width)"""
+    """Mean over the rows: (batch, rows, width) -> (batch, width)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.mean(1)

@@ -7,7 +7,7 @@ import torch.nn as nn
 
 
 def _double(channels: int, width: int) -> nn.Sequential:
-    """Two 3x3x3 convolutions, each with batch norm and ReLU; the volume keeps its size."""
+    """Make two 3x3x3 convolutions, each with batch norm and ReLU; the volume keeps its size."""
     layers: list[nn.Module] = []
     for n in (channels, width):
         layers += [nn.Conv3d(n, width, 3, padding=1, bias=False), nn.BatchNorm3d(width), nn.ReLU(inplace=True)]
@@ -15,7 +15,7 @@ def _double(channels: int, width: int) -> nn.Sequential:
 
 
 class Encoder(nn.Module):
-    """(batch, channels, d, h, w) -> one tensor a level, the widest volume first, the deepest last.
+    """The shrinking half: (batch, channels, d, h, w) -> one tensor per level, the widest first, the deepest last.
 
     channels: of the input.
     widths: channels of each level.
@@ -35,7 +35,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """What the encoder returned, a tensor a level -> (batch, classes, d, h, w).
+    """The growing half: the encoder's tensors, one per level -> (batch, classes, d, h, w).
 
     widths: channels of each level.
     classes: channels of the result.
@@ -56,13 +56,14 @@ class Decoder(nn.Module):
 
 
 class UNet3D(nn.Module):
-    """(batch, channels, d, h, w) -> (batch, classes, d, h, w); d, h and w are multiples of 2 ** (levels - 1).
+    """The whole network: (batch, channels, d, h, w) -> (batch, classes, d, h, w).
 
+    d, h and w are multiples of 2 ** (levels - 1).
     channels: of the input.
     classes: channels of the result.
     widths: channels of each level, two levels or more.
-    devices: two of them: the encoder is on the first and the decoder on the second; the skips, and the deepest level,
-    cross. None: both are where torch puts them.
+    devices: two: the encoder is on the first and the decoder on the second; the skips, and the deepest level, cross.
+    None: both are where torch puts them.
     Raises ValueError for fewer levels, or another number of devices.
     """
 

@@ -1,4 +1,4 @@
-"""VGG-16 (Simonyan & Zisserman 2015): 138 357 544 parameters, of which 124 million are in three linear layers."""
+"""VGG-16 (Simonyan & Zisserman 2015): 138 357 544 parameters, 124 million of them in three linear layers."""
 
 from torch import nn
 

@@ -40,7 +40,7 @@ class StepMemory:
     saved: list[Saved] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, int]:
-        """The four kinds, without the list."""
+        """Return the four kinds, without the list of saved tensors."""
         return {
             "parameters": self.parameters,
             "gradients": self.gradients,
@@ -58,18 +58,18 @@ def measure_step(
 ) -> StepMemory:
     """Train a model for one step and count what torch holds at its fullest.
 
-    model: trained by that one step: pass a copy if it matters.
-    inputs: a batch that it takes.
-    labels: what `loss` takes.
+    model: trained by that one step; pass a copy if that matters.
+    inputs: a batch, as the model takes it.
+    labels: as `loss` takes them.
     optimizer: of the model's parameters.
-    loss: of (output, labels), a scalar.
+    loss: of (output, labels); returns a scalar.
 
-    Activations are the storages that autograd saves in the forward pass, each counted once, parameters and buffers not
-    counted (Griewank & Walther, "Evaluating Derivatives", ch. 12: reverse mode must remember the forward pass).
+    Activations are the storages that autograd saves in the forward pass. Each counts once; parameters and buffers do
+    not count (Griewank & Walther, "Evaluating Derivatives", ch. 12: reverse mode must remember the forward pass).
     """
     measured = StepMemory()
     known = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
-    alive = []  # a freed storage's address may be given out again, so keep each saved tensor until all are counted
+    alive = []  # the address of a freed storage may be used again, so keep each saved tensor until all are counted
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -94,6 +94,6 @@ def measure_step(
 
 
 def _nbytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of all storages behind `tensors`; one that several tensors share (tied weights) counts once."""
+    """Return the bytes of all storages behind `tensors`. A storage that several share (tied weights) counts once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())

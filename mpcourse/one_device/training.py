@@ -17,7 +17,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass
 class LearningCurve:
-    """A training run as it was recorded; the lists are of one length, an entry for each record.
+    """A recorded training run. All lists have the same length, one entry for each record.
 
     step: updates so far.
     epoch: passes over the training set so far, a fraction within one.
@@ -37,11 +37,11 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def batches(examples: Examples, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-    """One epoch in random order: (images, labels) of one batch after the other.
+    """Yield one epoch in random order: (images, labels) of one batch after the other.
 
     examples: all of them.
-    batch_size: examples of a batch; the last one has what is left.
-    generator: that the order is drawn with.
+    batch_size: examples in a batch; the last batch has what is left.
+    generator: draws the order.
     """
     order = torch.randperm(len(examples), generator=generator)
     for chosen in order.split(batch_size):
@@ -59,17 +59,17 @@ def train(
     record_every: int | None = None,
     progress: bool = True,
 ) -> LearningCurve:
-    """Train `model` in place; the learning curve.
+    """Train `model` in place and return its learning curve.
 
     model: (batch, 1, height, width) -> what `loss` takes.
     data: its train part is trained on, its test part evaluated.
     optimizer: of the model's parameters.
     epochs: 0 or more.
-    batch_size: examples an update, at most the size of the training set.
+    batch_size: examples in an update, at most the size of the training set.
     seed: of the order of examples.
-    loss: of (output, labels), the mean over examples.
+    loss: of (output, labels); returns the mean over examples.
     record_every: updates between two records (None: one record an epoch; the end is always recorded).
-    progress: show a bar, in a notebook or a terminal ($TQDM_DISABLE switches all off).
+    progress: show a bar, in a notebook or a terminal ($TQDM_DISABLE switches all bars off).
     Raises ValueError for numbers that make no sense.
     """
     if epochs < 0 or not 1 <= batch_size <= len(data.train) or (record_every is not None and record_every < 1):
@@ -82,7 +82,7 @@ def train(
     every = record_every or steps_per_epoch
     curve = LearningCurve()
     step, seconds, summed, seen = 0, 0.0, 0.0, 0
-    quiet = not progress or bool(os.environ.get("TQDM_DISABLE"))  # which tqdm itself heeds in terminals only
+    quiet = not progress or bool(os.environ.get("TQDM_DISABLE"))  # tqdm itself heeds it only in terminals
     with tqdm(total=epochs * steps_per_epoch, unit="step", leave=False, disable=quiet) as bar:
         for epoch in range(epochs):
             for i, (images, labels) in enumerate(batches(data.train, batch_size, generator), start=1):
@@ -108,7 +108,7 @@ def train(
 
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Examples, batch_size: int = 1000) -> float:
-    """Share of examples that a model classifies rightly, 0 to 1.
+    """Return the share of examples that a model classifies correctly, 0 to 1.
 
     model: (batch, 1, height, width) -> (batch, classes); its training mode is put back.
     examples: one or more.

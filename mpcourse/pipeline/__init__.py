@@ -1,4 +1,4 @@
-"""Pipelines: a batch cut into micro-batches, so that no device waits for the whole of it.
+"""Pipelines: a batch is cut into micro-batches, so that no device waits for the whole batch.
 
     from mpcourse.pipeline import gpipe, one_f_one_b, replay
 
@@ -6,7 +6,8 @@
         done = replay(schedule)
         print(done.makespan, done.bubble, done.peak)  # units of time; the share that is idle; micro-batches held
 
-Schedules and their replay import numpy alone; the first name of what computes imports torch, too: a second.
+Schedules and their replay import numpy alone. The first use of a name that computes imports torch, which takes a
+second.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Batch norm under micro-batches: each is normalised by itself, the running statistics can still be the batch's."""
+"""Batch norm under micro-batches: each is normalised by itself, while running statistics can be the whole batch's."""
 
 import torch
 import torch.nn as nn
@@ -7,22 +7,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class DeferredBatchNorm(_BatchNorm):
-    """Batch norm that gathers statistics over micro-batches, and updates the running ones once, by `commit`.
+    """Batch norm that gathers statistics over micro-batches. `commit` updates the running statistics once.
 
-    num_features: channels of what it is called with, (batch, channels, ...).
+    num_features: channels of its input, (batch, channels, ...).
     eps: added to variances.
     momentum: how much of a batch goes into the running statistics; None: they are means over all batches.
     affine: it has a weight and a bias.
     track_running_stats: it has running statistics.
 
-    In training each micro-batch is normalised by its own mean and variance: a pipeline cannot know the batch's before
-    its last micro-batch. The gathered ones are those of the whole batch, to rounding (merged as by Chan et al., 1979).
-    So evaluation works as if the batch had not been cut; training does not. torchgpipe's layer of this name does the
-    same. Parameters and state dict are those of BatchNorm1d, 2d and 3d, any of which it stands for.
+    In training each micro-batch is normalised by its own mean and variance, because a pipeline cannot know the batch's
+    before its last micro-batch. The gathered statistics are those of the whole batch, to rounding (merged as by Chan et
+    al., 1979). So evaluation works as if the batch had not been cut; training does not. torchgpipe's layer of this name
+    does the same. Parameters and state dict are those of the BatchNorm1d, 2d or 3d that it replaces.
     """
 
-    # Of the batch so far: mean, sum of squared deviations, and number of elements of a channel. A step that computes a
-    # forward again takes copies of buffers and puts numbers back, so these do not count it twice.
+    # Of the batch so far: mean, sum of squared deviations, and number of elements of each channel. A step that computes
+    # a forward again works on copies of buffers and restores numbers, so that these do not count it twice.
     batch_mean: torch.Tensor
     batch_squares: torch.Tensor
     batch_count: int
@@ -59,14 +59,14 @@ class DeferredBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def commit(self) -> None:
-        """Update the running statistics by the micro-batches since the last time; nothing where there were none."""
+        """Update the running statistics by the micro-batches since the last call; change nothing if there were none."""
         if not self.batch_count or self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
         factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(self.batch_mean, factor)
-        self.running_var.lerp_(self.batch_squares / max(1, self.batch_count - 1), factor)  # unbiased, as torch has it
+        self.running_var.lerp_(self.batch_squares / max(1, self.batch_count - 1), factor)  # unbiased, as in torch
         self.batch_mean.zero_()
         self.batch_squares.zero_()
         self.batch_count = 0
@@ -77,11 +77,11 @@ class DeferredBatchNorm(_BatchNorm):
 
 
 def defer_batch_norm(model: nn.Module) -> nn.Module:
-    """`model` with a `DeferredBatchNorm` for each BatchNorm1d, 2d and 3d, with its parameters and statistics.
+    """Replace each BatchNorm1d, 2d and 3d by a `DeferredBatchNorm` with the same parameters and statistics.
 
-    model: changed in place; one that is itself a batch norm is returned anew.
+    model: changed in place. If it is itself a batch norm, a new module is returned.
 
-    A pipeline's step commits them at its end.
+    A pipeline's step calls `commit` at its end.
     """
     if isinstance(model, _BatchNorm) and type(model) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         made = DeferredBatchNorm(model.num_features, model.eps, model.momentum, model.affine, model.track_running_stats)

@@ -1,4 +1,4 @@
-"""When work on a device began and ended: on a virtual GPU by its box's clock, on a real one by its events."""
+"""When work on a device began and ended: by the box's clock on a virtual GPU, by events on a real one."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,28 +10,28 @@ from mpcourse.virtual import Event, active_box, span
 
 
 class _HostClock:
-    """For devices on which a call has done its work when it returns: the CPU."""
+    """A clock for devices on which a call has done its work when it returns, such as the CPU."""
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self.zero = time.perf_counter()
 
     def time(self, device: torch.device, call: Callable, *args: Any) -> tuple[Any, Any]:
-        """What call(*args) returns, and a mark to `read` later."""
+        """Return what call(*args) returns, and a mark to `read` later."""
         start = time.perf_counter()
         result = call(*args)
         return result, (start - self.zero, time.perf_counter() - self.zero)
 
     def read(self, mark: Any) -> tuple[float, float]:
-        """First start and last end of what was marked, in seconds."""
+        """Return the first start and the last end of what was marked, in seconds."""
         return mark
 
     def copies(self) -> list[Event]:
-        """What went over links meanwhile, where that is known."""
+        """Return the copies between devices since the clock was made, where they are known."""
         return []
 
 
 class _BoxClock(_HostClock):
-    """For virtual GPUs, whose box keeps a record of all that they do."""
+    """A clock for virtual GPUs, whose box records all that they do."""
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self.box, self.zero = active_box(), 0.0
@@ -42,7 +42,7 @@ class _BoxClock(_HostClock):
         idle, first = self.box.free_at[index], len(self.box.events)
         result = call(*args)
         own = [e for e in self.box.events[first:] if e.kind == "compute" and e.lane == str(device)]
-        # Without a record (record=False), or where nothing was computed: from when it was free.
+        # Without a record (record=False), or where nothing was computed: from when the device was free.
         return result, span(own) if own else (idle, self.box.free_at[index])
 
     def copies(self) -> list[Event]:
@@ -50,7 +50,7 @@ class _BoxClock(_HostClock):
 
 
 class _StreamClock(_HostClock):
-    """For GPUs: events in the devices' streams, read once these have done their work."""
+    """A clock for GPUs: events in the devices' streams, read once the streams have done their work."""
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self.zeros = {}
@@ -78,9 +78,9 @@ class _StreamClock(_HostClock):
 
 
 def clock_of(devices: Sequence[torch.device]) -> _HostClock:
-    """The clock that all of some devices have: of virtual GPUs their box's, of real ones events in their streams.
+    """Return the clock of some devices: the box's for virtual GPUs, events in the streams for real ones.
 
-    devices: of one kind, one or more.
+    devices: one or more, all of one kind.
     """
     kinds = {"cpu": _HostClock, "vgpu": _BoxClock}
     return kinds.get(devices[0].type, _StreamClock)(devices)

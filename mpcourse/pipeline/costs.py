@@ -1,4 +1,4 @@
-"""What the actions of a pipeline take: given, or measured."""
+"""The time that the actions of a pipeline take: given, or measured."""
 
 import math
 import statistics
@@ -12,17 +12,17 @@ Cost = float | Sequence[float]
 
 @dataclass(frozen=True)
 class Costs:
-    """What the actions take, in any unit of time.
+    """The time that each action takes, in any unit.
 
-    forward: of one micro-batch on one stage; where a stage has several chunks, on all of them together. Or a sequence:
-    of one micro-batch on each part of the model, in the model's order.
+    forward: of one micro-batch on one stage; where a stage has several chunks, on all of them together. A sequence
+    gives the time on each part of the model, in the model's order.
     backward: of one micro-batch on one stage, or on each part of the model.
     weight: the part of `backward` for the weights' gradients, on one stage or on each part of the model; None: half of
-    it.
-    transfer: of an activation, or its gradient, from one stage to another, or a sequence, of each cut between two
-    parts. Stages go on meanwhile; a link carries one at a time in each direction.
-    again: with checkpoints, the forward that a backward runs once more, unless it follows its own forward at once; on
-    one stage, or on each part of the model.
+    `backward`.
+    transfer: of an activation or its gradient from one stage to another; a sequence gives the time of each cut between
+    two parts. Stages compute meanwhile; a link carries one transfer at a time in each direction.
+    again: with checkpoints, the forward that a backward repeats, unless it follows its own forward at once; on one
+    stage, or on each part of the model.
     """
 
     forward: Cost = 1.0
@@ -32,7 +32,7 @@ class Costs:
     again: Cost = 0.0
 
     def table(self, parts: int, chunks: int) -> dict[str, list[float]]:
-        """What each kind of action takes on each part of the model, by kind: "F", "B", "I", "W", and "again".
+        """Return the time of each kind of action on each part of the model: of "F", "B", "I", "W", and "again".
 
         parts: of the model.
         chunks: parts that each stage has.
@@ -53,7 +53,7 @@ class Costs:
         }
 
     def cuts(self, parts: int) -> list[float]:
-        """What a transfer takes over each cut between two parts.
+        """Return the time of a transfer over each cut between two parts.
 
         parts: of the model.
         Raises ValueError for costs that make no sense.
@@ -74,7 +74,7 @@ def _spread(name: str, cost: Cost, parts: int, chunks: int, of: str = "parts of 
 
 
 def measured_costs(runs: Sequence[Execution]) -> Costs:
-    """What each part's forward, backward and weight part took, on average, in the unit of the executions.
+    """Return the mean time of each part's forward, backward and weight part, in the unit of the executions.
 
     runs: executions of one schedule, one or more.
     """

@@ -1,6 +1,6 @@
-"""Backward in two parts: the gradient of a layer's input now, the gradients of its parameters when they are asked for.
+"""Backward in two parts: a layer's input gradient now, its parameters' gradients when they are asked for.
 
-The stage before waits for the first part alone; the second can fill what would be bubble (Qi et al., Zero Bubble
+The stage before waits for the first part only; the second can fill time that would be bubble (Qi et al., Zero Bubble
 Pipeline Parallelism, 2023). Each layer with parameters gets a small graph of its own, from which autograd computes
 either part without the other.
 """
@@ -17,11 +17,11 @@ Later = list[Callable[[], None]]
 
 
 class _Deferred(torch.autograd.Function):
-    """layer(*inputs), with the parameters' part of backward put into `later`."""
+    """layer(*inputs), with the parameters' part of backward appended to `later`."""
 
     @staticmethod
     def forward(ctx: Any, later: Later, call: Callable, count: int, *tensors: torch.Tensor) -> torch.Tensor:
-        # The parameters are arguments so that the result requires a gradient, even where no input does.
+        # The parameters are arguments so that the result requires a gradient even if no input does.
         inputs, parameters = tensors[:count], tensors[count:]
         with torch.enable_grad():
             inside = [x.detach().requires_grad_(x.requires_grad) for x in inputs]
@@ -42,11 +42,11 @@ class _Deferred(torch.autograd.Function):
 
 @contextlib.contextmanager
 def deferring(module: nn.Module, later: Later) -> Iterator[None]:
-    """Within, a module's backward leaves the parameters' gradients to the calls in a list.
+    """Make a module's backward, within this context, leave the parameters' gradients to the calls in a list.
 
     module: each of its layers that hold parameters is called with tensors and returns one. Any other layer computes its
-    whole backward in the first part: the gradients are the same, only less is put off.
-    later: a list, to which each layer's backward appends a call that adds the gradients of its parameters.
+    whole backward in the first part: the gradients are the same, but less work is put off.
+    later: a list. Each layer's backward appends a call that adds the gradients of the layer's parameters.
     """
     layers = list(_owners(module))
     for layer in layers:
@@ -59,7 +59,7 @@ def deferring(module: nn.Module, later: Later) -> Iterator[None]:
 
 
 def _owners(module: nn.Module) -> Iterator[nn.Module]:
-    """The outermost modules that hold parameters themselves, each once; not those within them."""
+    """Return the outermost modules that hold parameters themselves, each once, without the modules inside them."""
     seen: set[int] = set()
 
     def walk(m: nn.Module) -> Iterator[nn.Module]:

@@ -13,8 +13,8 @@ PHASES = {"F": "forward", "B": "backward", "I": "backward", "W": "weight"}
 class Timed(NamedTuple):
     """An action, and when it ran.
 
-    action: of which stage is said by where it stands in `Execution.stages`.
-    start, end: in seconds (or in units of the costs that were given to `replay`).
+    action: its stage is the one in whose list of `Execution.stages` it is.
+    start, end: in seconds, or in units of the costs that were given to `replay`.
     """
 
     action: Action
@@ -26,7 +26,7 @@ class Timed(NamedTuple):
 class Execution:
     """When each action of a schedule began and ended.
 
-    stages: for each stage its actions in the order in which they ran.
+    stages: for each stage, its actions in the order in which they ran.
     transfers: what went over links, if known.
     """
 
@@ -35,12 +35,12 @@ class Execution:
 
     @property
     def start(self) -> float:
-        """When the first action began."""
+        """Time at which the first action began."""
         return min(t.start for row in self.stages for t in row)
 
     @property
     def makespan(self) -> float:
-        """From the first start to the last end."""
+        """Time from the first start to the last end."""
         return max(t.end for row in self.stages for t in row) - self.start
 
     @property
@@ -50,7 +50,7 @@ class Execution:
 
     @property
     def idle(self) -> list[float]:
-        """Time that each stage waits, before its first action, between two, or after its last."""
+        """Time that each stage waits: before its first action, between two actions, or after its last."""
         return [self.makespan - busy for busy in self.busy]
 
     @property
@@ -71,9 +71,9 @@ class Execution:
 
     @property
     def peak(self) -> list[float]:
-        """The most micro-batches whose activations a stage holds at once; one of a chunk is 1 / chunks of it.
+        """The most micro-batches whose activations each stage holds at once. A chunk of one counts 1 / chunks.
 
-        From the forward to the backward, or to its weight part, which still needs them.
+        Activations are held from the forward to the backward, or to its weight part, which still needs them.
         """
         peaks = []
         for row in self.stages:
@@ -85,7 +85,7 @@ class Execution:
         return peaks
 
     def as_dict(self) -> dict:
-        """Plain lists and numbers, for JSON; `from_dict` reads them."""
+        """Return plain lists and numbers, for JSON; `from_dict` reads them."""
         return {
             "makespan": self.makespan,
             "bubble": self.bubble,
@@ -96,7 +96,7 @@ class Execution:
 
     @classmethod
     def from_dict(cls, record: dict) -> "Execution":
-        """An execution, without its transfers, from plain lists and numbers.
+        """Make an execution, without its transfers, from plain lists and numbers.
 
         record: what `as_dict` returned.
         """
@@ -109,8 +109,9 @@ class Execution:
 
     @property
     def events(self) -> list[Event]:
-        """All actions, in lanes "stage 0" and on, and all transfers, as events of a timeline, in the order of their
-        beginnings.
+        """All actions and all transfers as events of a timeline, in the order in which they begin.
+
+        Actions are in lanes "stage 0", "stage 1" and so on.
         """
         actions = [
             Event(f"stage {s}", str(t.action), "compute", t.start, t.end, t.start, phase=PHASES[t.action.kind])

@@ -1,4 +1,4 @@
-"""A pipeline in one process: any schedule over any devices, virtual ones, real ones, or the CPU for its values."""
+"""A pipeline in one process: any schedule on virtual devices, on real ones, or on the CPU for its values alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from mpcourse.split import Split
 class PipelineStep:
     """What `pipeline_step` returns.
 
-    loss: of the whole batch, a scalar on the last part's device.
+    loss: of the whole batch, a scalar on the device of the last part.
     execution: when each action ran on its device.
     """
 
@@ -37,21 +37,21 @@ def pipeline_step(
     checkpoint: bool = False,
     seed: int | None = None,
 ) -> PipelineStep:
-    """Forward and backward of one batch through `model` by `schedule`; adds to .grad what loss.backward() would.
+    """Run forward and backward of one batch by `schedule`; add to .grad what loss.backward() would add.
 
-    model: made by `split`, its part i on devices[i]. For a schedule of p stages with v chunks each it has v p parts,
-    and part c p + s is chunk c of stage s. Parts take and return a tensor, or several.
+    model: made by `split`, its part i on devices[i]. A schedule of p stages with v chunks each needs v p parts, and
+    part c p + s is chunk c of stage s. Parts take and return one tensor or several.
     schedule: a list of actions for each stage.
     x: (batch, ...), on any device.
     target: (batch, ...), on any device. The batch is cut into as many micro-batches as the schedule has; their sizes
-    differ by 1 at most.
-    loss: of (output, target), the mean over the examples that it is given; each micro-batch counts by how many it has.
-    checkpoint: keep of a micro-batch only what a part is given, and compute the rest again in backward (Chen et al.
+    differ by at most 1.
+    loss: of (output, target); returns the mean over the examples that it is given. Each micro-batch counts by its size.
+    checkpoint: keep only the inputs of a part for each micro-batch, and compute the rest again in backward (Chen et al.
     2016).
-    seed: of what parts draw, as dropout does: it depends on seed, micro-batch and part, not on the schedule. None:
-    drawn from torch's generator.
+    seed: of what parts draw, as dropout does. What is drawn depends on seed, micro-batch and part, not on the schedule.
+    None: draw from torch's generator.
 
-    Batch norm sees one micro-batch at a time; `defer_batch_norm` makes its running statistics those of the batch.
+    Batch norm sees one micro-batch at a time; `defer_batch_norm` makes its running statistics the whole batch's.
     Raises IllegalAction for a schedule that cannot run, ValueError where model, batch and schedule do not fit.
     """
     schedule = checked(schedule)
@@ -103,29 +103,29 @@ def pipeline_step(
 
 
 def _in_time(planned: Execution) -> list[tuple[int, Action]]:
-    """All actions in the order in which they would begin if all stages were alike: the host enqueues them so."""
+    """Return all actions in the order in which they would begin if all stages were alike. The host enqueues them so."""
     timed = [(t.start, s, i) for s, row in enumerate(planned.stages) for i, t in enumerate(row)]
     return [(s, planned.stages[s][i].action) for _, s, i in sorted(timed)]
 
 
 def _sent(tensors: Given, device: torch.device, forward: bool) -> Given:
-    # None of them has a graph, so grad mode changes nothing; it tells a virtual GPU's ledger what these bytes are.
+    # None of them has a graph, so grad mode changes nothing. It shows a virtual GPU's ledger what kind these bytes are.
     with torch.set_grad_enabled(forward):
         return [None if t is None else t.detach().to(device).requires_grad_(t.requires_grad) for t in tensors]
 
 
 @torch.no_grad()
 def weighed(losses: dict[int, torch.Tensor], share: Callable[[int], float]) -> torch.Tensor:
-    """The batch's loss, from those of its micro-batches and their shares of the examples.
+    """Return the batch's loss, from the losses of its micro-batches and their shares of the examples.
 
     losses: scalars, by micro-batch.
-    share: of a micro-batch's number, its part of the batch's examples, 0 to 1.
+    share: takes a micro-batch's number, returns its share of the batch's examples, 0 to 1.
     """
     return torch.stack([losses[k] * share(k) for k in sorted(losses)]).sum()
 
 
 def cut(batch: torch.Tensor, microbatches: int) -> list[torch.Tensor]:
-    """A batch as micro-batches whose sizes differ by 1 at most.
+    """Cut a batch into micro-batches whose sizes differ by at most 1.
 
     batch: (batch, ...).
     microbatches: how many to make.

@@ -1,4 +1,4 @@
-"""Tensors from rank to rank without pickling: a short header, then the data, neither of which makes the sender wait."""
+"""Tensors from rank to rank without pickling: a short header, then the data. The sender waits for neither."""
 
 import struct
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ DTYPES = (
 )  # fmt: skip
 HEADER_BYTES = 1024
 NOTHING = -1  # instead of a dtype: no gradient
-FAILED = -1  # instead of the number of tensors: none will come, for the reason that follows
+FAILED = -1  # instead of the number of tensors: none will come, and a reason follows
 
 
 class TensorChannel:
-    """What one rank sends and receives, tensors without pickling, in mpi4py's words.
+    """Send and receive tensors without pickling, over a communicator.
 
-    comm: mpi4py's communicator, or a virtual rank's, in which nothing else has these tags.
+    comm: mpi4py's communicator or a virtual rank's; nothing else in it may use the same tags.
 
-    A header tells its receiver how many tensors follow, and of each the dtype, whether it requires a gradient, and the
+    A header says how many tensors follow and, for each tensor, its dtype, whether it requires a gradient, and its
     shape. Tensors on a GPU travel through the host's memory.
     """
 
@@ -33,14 +33,14 @@ class TensorChannel:
         self._header = bytearray(HEADER_BYTES)
 
     def send(self, tensors: Sequence[torch.Tensor | None], to: int, tag: int) -> None:
-        """Begin to send; every rank that does must `finish` sometime.
+        """Begin to send tensors. Every rank that sends must call `finish` later.
 
-        tensors: of any shape, of a dtype of DTYPES; not to be changed before `finish`. None: no gradient.
+        tensors: of any shape, with a dtype in DTYPES; do not change them before `finish`. None: no gradient.
         to: the rank that receives them.
-        tag: the same there.
+        tag: the receiver must use the same one.
         Raises ValueError for what no message can hold.
         """
-        # One list and one call of struct: what Python does here delays whoever waits for the tensor.
+        # One list and one call of struct, because time spent in Python here delays the rank that waits for the tensor.
         fields = [len(tensors)]
         for t in tensors:
             if t is None:
@@ -59,21 +59,21 @@ class TensorChannel:
                 self._start(memory_of(there), to, tag, there)
 
     def send_failure(self, reason: str, to: int, tag: int) -> None:
-        """Instead of tensors: whoever receives this raises RankFailed.
+        """Send a failure instead of tensors: the rank that receives it raises RankFailed.
 
-        reason: what its message says.
+        reason: the text of that error.
         to: the rank that receives it.
-        tag: the same there.
+        tag: the receiver must use the same one.
         """
         text = reason.encode()[: HEADER_BYTES - 16]
         message = struct.pack("2q", FAILED, len(text)) + text
         self._start(message, to, tag, message)
 
     def receive(self, source: int, tag: int, device: torch.device) -> list[torch.Tensor | None]:
-        """Wait for what a rank has sent; its tensors, with requires_grad as they were sent.
+        """Wait for the tensors that a rank has sent. Return them, with requires_grad as it was sent.
 
         source: the rank that sends.
-        tag: the same there.
+        tag: the sender must use the same one.
         device: where the tensors are put.
         Raises RankFailed where that rank sent a failure.
         """
@@ -99,7 +99,7 @@ class TensorChannel:
         return tensors
 
     def finish(self) -> None:
-        """Wait until all that was sent is out of this rank's buffers."""
+        """Wait until everything that was sent has left this rank's buffers."""
         for request, _ in self._sent:
             request.Wait()
         self._sent.clear()
@@ -109,10 +109,10 @@ class TensorChannel:
 
 
 def memory_of(t: torch.Tensor) -> Any:
-    """The bytes of a tensor, as mpi4py takes them: numpy lacks bfloat16, and MPI float16 too.
+    """Return the bytes of a tensor as a buffer for mpi4py: numpy lacks bfloat16, and MPI lacks float16 too.
 
     t: a contiguous CPU tensor of any shape and dtype.
     """
-    from mpi4py import MPI  # who sends has started it; who only imports this, as for a plan, need not be a rank
+    from mpi4py import MPI  # a sender has started MPI; a process that only imports this module need not be a rank
 
     return MPI.buffer.fromaddress(t.data_ptr(), t.nbytes)

@@ -1,4 +1,4 @@
-"""A schedule that somebody makes by hand, one action after the other, each of which the replay has to allow."""
+"""A schedule that a user makes by hand, one action after the other. The replay must allow each of them."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ class Placing:
     stages: 1 or more.
     microbatches: 1 or more.
     cap: the most micro-batches whose activations a stage may hold; None: no limit.
-    begin: actions that are there from the start, one or more, as (stage, kind).
+    begin: actions that are placed from the start, one or more, as (stage, kind).
     costs: of the actions; None: forward 1, backward 2, transfers 0.
-    Raises ValueError where these cannot be.
+    Raises ValueError if these actions cannot run.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Placing:
             raise ValueError(f"{stages} stages, {microbatches} micro-batches, {len(begin)} actions: 1 or more of each")
         self.stages, self.microbatches, self.cap, self.costs = stages, microbatches, cap, costs
         self.rows: Schedule = [[] for _ in range(stages)]
-        self._placed: list[int] = []  # of which stage, in the order of placing
+        self._placed: list[int] = []  # stages of the actions, in the order of placing
         for stage, kind in begin:
             if reason := self.place(stage, kind):
                 raise ValueError(f"{kind} on stage {stage} cannot be there at the start: {reason}")
@@ -39,7 +39,7 @@ class Placing:
 
     @property
     def count(self) -> int:
-        """How many actions are placed."""
+        """Number of actions that are placed."""
         return len(self._placed)
 
     @property
@@ -49,11 +49,11 @@ class Placing:
 
     @property
     def run(self) -> Execution:
-        """What is placed, each action as early as its rules allow."""
+        """The execution of what is placed, each action as early as its rules allow."""
         return replay(self.rows, self.costs, self.cap, whole=False)
 
     def next(self, stage: int, kind: str) -> Action | None:
-        """What `kind` would place: the lowest micro-batch that can run, else the lowest one left, if one is.
+        """Return what `kind` would place: the lowest micro-batch that can run, else the lowest one left, else None.
 
         stage: its number, from 0.
         kind: "F" or "B".
@@ -63,7 +63,7 @@ class Placing:
         return next((a for a in left if not self.reason(stage, a)), left[0] if left else None)
 
     def place(self, stage: int, kind: str) -> str:
-        """Place the next F or B of a stage; or change nothing, and return why it cannot run now.
+        """Place the next F or B of a stage and return "". If it cannot run now, change nothing and return why.
 
         stage: its number, from 0.
         kind: "F" or "B".
@@ -78,17 +78,17 @@ class Placing:
         return ""
 
     def undo(self) -> None:
-        """Take the last action back; nothing where only those from the start are left."""
+        """Take the last action back; do nothing where only the actions from the start are left."""
         if self.count > self._given:
             self.rows[self._placed.pop()].pop()
 
     def reset(self) -> None:
-        """Take all actions back but those from the start."""
+        """Take back all actions except those from the start."""
         while self.count > self._given:
             self.undo()
 
     def stuck(self) -> bool:
-        """Whether something is missing, and nothing can be placed: the cap is too low."""
+        """Return whether an action is missing but none can be placed, because the cap is too low."""
         return not self.complete and all(
             action is None or self.reason(stage, action)
             for stage in range(self.stages)
@@ -96,7 +96,7 @@ class Placing:
         )
 
     def reason(self, stage: int, action: Action) -> str:
-        """Why an action cannot be the next one of its stage, in the replay's words; empty where it can.
+        """Explain, in the replay's words, why an action cannot be the next one of its stage; "" where it can.
 
         stage: its number, from 0.
         action: a forward or backward of one micro-batch.

@@ -1,4 +1,4 @@
-"""A pipeline over MPI: one stage a rank, and messages for what crosses a cut.
+"""A pipeline over MPI: each rank has one stage, and activations and gradients cross the cuts as messages.
 
 An example trains on handwritten digits:
 
@@ -25,17 +25,17 @@ from mpcourse.pipeline.tied import Tied
 
 
 class PipelineRank:
-    """This rank's stage of a pipeline. All ranks of `comm`, as many as the schedule has stages, make one together.
+    """This rank's stage of a pipeline. All ranks of `comm` make one together, as many as the schedule has stages.
 
     comm: mpi4py's communicator, or a virtual rank's.
-    chunks: this rank's parts of the model, all on one device: one, or as many as the schedule's chunks; rank s of p has
-    the parts s, p + s, 2 p + s ... Parts take and return a tensor, or several.
+    chunks: this rank's parts of the model, all on one device: one, or as many as the schedule's chunks. Rank s of p has
+    the parts s, p + s, 2 p + s ... Parts take and return one tensor or several.
     schedule: a list of actions for each stage, the same on all ranks.
-    loss: of (output, target), the mean over the examples that it is given; each micro-batch counts by how many it has.
-    checkpoint: keep of a micro-batch only what a part is given, and compute the rest again in backward (Chen et al.
+    loss: of (output, target); returns the mean over the examples that it is given. Each micro-batch counts by its size.
+    checkpoint: keep only the inputs of a part for each micro-batch, and compute the rest again in backward (Chen et al.
     2016).
-    seed: of what parts draw, as dropout does; it moves on by one each step, alike on all ranks.
-    tied: this rank's tied parameters, by a name that is the same on all ranks that hold a copy.
+    seed: of what parts draw, as dropout does. It grows by one each step, on all ranks alike.
+    tied: this rank's tied parameters, each under a name that is the same on all ranks that hold a copy.
     Raises ValueError, on every rank, where ranks and schedule do not fit or ranks were given different ones;
     IllegalAction for a schedule that cannot run.
     """
@@ -63,7 +63,7 @@ class PipelineRank:
         self._channel, self._tied, self._failed = TensorChannel(comm.Dup()), Tied(comm, tied or {}), ""
         self._targets: list[torch.Tensor] = []  # of a step's micro-batches, on the last rank
         self._batch_size = 0
-        # Made once: what a step does before its first action delays all ranks.
+        # Made once, because work that a step does before its first action delays all ranks.
         self._stages = [
             Stage(
                 module, self.device, self.row, part=c * comm.size + comm.rank, chunk=c,
@@ -75,28 +75,31 @@ class PipelineRank:
         self._norms = [m for c in self.chunks for m in c.modules() if isinstance(m, DeferredBatchNorm)]
 
     def step(self, x: torch.Tensor | None = None, target: torch.Tensor | None = None) -> torch.Tensor | None:
-        """Forward and backward of one batch; all ranks call it. The batch's loss, a scalar, on the last rank, None
-        elsewhere.
+        """Run forward and backward of one batch; all ranks call it.
 
-        x: (batch, ...), on the first rank; others may have it or not.
-        target: (batch, ...), on the last rank; others may have it or not.
-        Raises ValueError, on every rank, for a batch that does not fit. Where one rank's model raises, so do all ranks:
-        that one its error, the others RankFailed.
+        Return the batch's loss, a scalar, on the last rank, and None on the others.
+
+        x: (batch, ...), on the first rank; other ranks may pass it or not.
+        target: (batch, ...), on the last rank; other ranks may pass it or not.
+        Raises ValueError, on every rank, for a batch that does not fit. Where one rank's model raises, all ranks raise:
+        that rank its own error, the others RankFailed.
         """
         return self.timed_step(x, target)[0]
 
     def timed_step(
         self, x: torch.Tensor | None = None, target: torch.Tensor | None = None
     ) -> tuple[torch.Tensor | None, list[Timed]]:
-        """Forward and backward of one batch: its loss (None but on the last rank), and when this rank's actions ran.
+        """Run forward and backward of one batch; all ranks call it.
 
-        x: (batch, ...), on the first rank; others may have it or not.
-        target: (batch, ...), on the last rank; others may have it or not.
+        Return the batch's loss (None except on the last rank), and when this rank's actions ran.
 
-        All ranks call it. Times are seconds on `time.perf_counter`'s clock. An action begins when its input is there:
-        the time before is bubble.
-        Raises ValueError, on every rank, for a batch that does not fit. Where one rank's model raises, so do all ranks:
-        that one its error, the others RankFailed.
+        x: (batch, ...), on the first rank; other ranks may pass it or not.
+        target: (batch, ...), on the last rank; other ranks may pass it or not.
+
+        Times are seconds on `time.perf_counter`'s clock. An action begins when its input has arrived; the time before
+        is bubble.
+        Raises ValueError, on every rank, for a batch that does not fit. Where one rank's model raises, all ranks raise:
+        that rank its own error, the others RankFailed.
         """
         rank, last_rank = self.comm.rank, self.comm.size - 1
         self._batch_size = self._batch(x, target)
@@ -107,7 +110,7 @@ class PipelineRank:
             stage.seed = self.seed
         self.seed += 1
         asked = x is not None and x.requires_grad
-        # What this rank has for itself, under the name by which another rank would send it.
+        # What this rank computed for itself, under the names that another rank would send it with.
         own: dict[tuple[str, int, int], Given] = {("F", k, 0): [t.requires_grad_(asked)] for k, t in enumerate(inputs)}
         ran: list[Timed] = []
         self._tied.begin()
@@ -139,9 +142,9 @@ class PipelineRank:
         return weighed(losses, self._share), ran
 
     def gather(self, ran: list[Timed]) -> Execution | None:
-        """What `timed_step` told each rank, on rank 0, None elsewhere; all ranks call it.
+        """Gather what `timed_step` returned on each rank. Return it on rank 0, None on the others; all ranks call it.
 
-        ran: this rank's actions. Ranks are on one machine, whose clock they share.
+        ran: this rank's actions. All ranks must be on one machine, so that they share a clock.
         """
         rows = self.comm.gather([(tuple(t.action), t.start, t.end) for t in ran], root=0)
         if rows is None:
@@ -156,7 +159,7 @@ class PipelineRank:
         return len(self._targets[k]) / self._batch_size
 
     def _given(self, a: Action, part: int, own: dict[tuple[str, int, int], Given]) -> Given:
-        """What action `a` of this rank's part `part` takes, received if another rank sends it."""
+        """Return what action `a` of this rank's part `part` takes; receive it if another rank sends it."""
         direction = "F" if a.kind == "F" else "B"
         if a.kind == "W" or (direction == "B" and part == self.last):
             return []
@@ -166,7 +169,7 @@ class PipelineRank:
         return self._channel.receive(source, self._tag(direction, a.microbatch, part), self.device)
 
     def _pass_on(self, a: Action, part: int, out: Given, own: dict[tuple[str, int, int], Given]) -> None:
-        """Give what action `a` returned to the part that takes it; the losses and the input's gradients stay."""
+        """Give what action `a` returned to the part that takes it. Losses and the input's gradients stay here."""
         if a.kind == "W":
             return
         direction, to = "F" if a.kind == "F" else "B", self._after(a, part)
@@ -179,7 +182,7 @@ class PipelineRank:
         return part + (1 if a.kind == "F" else -1)
 
     def _fail(self, error: BaseException, done: int) -> None:
-        """Tell all that wait for what this rank had still to send, after the first `done` actions of its list."""
+        """Send the failure to all ranks that wait for results of this rank's actions after the first `done`."""
         self._failed = str(error) if isinstance(error, RankFailed) else f"rank {self.comm.rank} raised {error!r}"
         for a in self.row[done:]:
             to = self._after(a, a.chunk * self.comm.size + self.comm.rank)
@@ -193,11 +196,11 @@ class PipelineRank:
         return time.perf_counter()
 
     def _tag(self, direction: str, k: int, part: int) -> int:
-        """Of what part `part` is given for micro-batch k. MPI promises 32 768 tags at least."""
+        """Return the tag of what part `part` is given for micro-batch k. MPI promises at least 32 768 tags."""
         return (2 * (k * (self.last + 1) + part) + (direction == "B")) % 32768
 
     def _batch(self, x: torch.Tensor | None, target: torch.Tensor | None) -> int:
-        """How many examples this step has. Whatever is wrong with them is told on all ranks, before any waits."""
+        """Return how many examples this step has. If something is wrong with them, all ranks raise before any waits."""
         if self._failed:
             raise RuntimeError(f"this pipeline stopped in the middle of a step: {self._failed}. Make a new one")
         lengths = np.empty((self.comm.size, 2), np.int64)
@@ -214,7 +217,7 @@ class PipelineRank:
         return batch
 
     def _agree(self) -> None:
-        """Raise ValueError on all ranks if one of them would."""
+        """Raise ValueError on all ranks if one of them would raise it."""
         by_rank = self.comm.allgather((len(self.chunks), self.schedule, self.checkpoint, self.seed))
         for rank, (given, schedule, *others) in enumerate(by_rank):
             stages, ranks, chunks = len(schedule), self.comm.size, chunks_of(schedule)

@@ -1,4 +1,4 @@
-"""Replaying a schedule without a model: whether it can run, and how long it takes if it does."""
+"""Replaying a schedule without a model: whether it can run, and how long it takes."""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ from mpcourse.virtual.timeline import Event
 class IllegalAction(ValueError):
     """An action that cannot run.
 
-    stage: its stage's number.
+    stage: the number of its stage.
     index: its place in that stage's list.
-    action: None, where one is missing at the end of the list.
+    action: None if an action is missing at the end of the list.
     reason: why it cannot run.
     """
 
@@ -42,17 +42,17 @@ class _Stage:
 
 
 def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = None, whole: bool = True) -> Execution:
-    """Run a schedule by its rules alone; when each action begins and ends.
+    """Run a schedule by its rules alone, and return when each action begins and ends.
 
     schedule: a list of actions for each stage.
     costs: None: forward 1, backward 2, its weight part 1, transfers 0.
     cap: the most micro-batches whose activations a stage may hold, counted as in `Execution.peak`; None: no limit.
-    whole: False for a schedule that is still being made, in which actions may be missing at the end.
+    whole: pass False for a schedule that is still being made; actions may then be missing at the end.
 
-    A forward needs the activation of the part of the model before, a backward (or its input part) its own forward and
-    the gradient of the part after, a weight part its input part.
-    Raises IllegalAction for the first action, in time, that cannot run, and where an action is missing; ValueError for
-    what is no schedule.
+    A forward needs the activation of the model's part before it. A backward (or its input part) needs its own forward
+    and the gradient of the part after it. A weight part needs its input part.
+    Raises IllegalAction for the first action, in time, that cannot run, and where an action is missing; ValueError if
+    `schedule` is no schedule.
     """
     costs = costs or Costs()
     schedule = checked(schedule)
@@ -60,10 +60,10 @@ def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = N
     chunks = chunks_of(schedule)
     seconds, transfer = costs.table(p * chunks, chunks), costs.cuts(p * chunks)
     stages = [_Stage(actions) for actions in schedule]
-    arrived: dict[tuple[str, int, int], float] = {}  # "F" or "B", micro-batch, part -> when what it needs was there
+    arrived: dict[tuple[str, int, int], float] = {}  # "F" or "B", micro-batch, part -> when its input arrived
     links: dict[tuple[int, int], float] = {}
     transfers: list[Event] = []
-    ready: list[tuple[float, int, str]] = []  # when a stage can go on, which, and why its next action is illegal if so
+    ready: list[tuple[float, int, str]] = []  # when a stage can go on, its number, and why not, where that is illegal
     waiting = set(range(p))
 
     def look(s: int) -> None:
@@ -79,7 +79,7 @@ def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = N
     for s in range(p):
         look(s)
     while ready:
-        # Of all stages that can go on, the first in time: so the first mistake found is the first one made.
+        # Take the first in time of all stages that can go on, so that the first mistake found is the first one made.
         start, s, reason = heapq.heappop(ready)
         stage = stages[s]
         a = stage.actions[stage.next]
@@ -111,7 +111,7 @@ def replay(schedule: Schedule, costs: Costs | None = None, cap: float | None = N
 
 
 def _own_reason(a: Action, stage: _Stage, cap: float | None) -> str:
-    """Why a stage's own past forbids an action; empty where it does not."""
+    """Explain why a stage's own past forbids an action; "" where it does not."""
     k = a.microbatch
     forward, whole, half = a.of("F"), a.of("B"), a.of("I")
     if a in stage.done:
@@ -135,14 +135,14 @@ def _own_reason(a: Action, stage: _Stage, cap: float | None) -> str:
 
 
 def _arrival(a: Action, part: int, parts: int, arrived: dict[tuple[str, int, int], float]) -> float | None:
-    """When what an action needs of other stages was there; None while it is not."""
+    """Return when an action's input from other stages arrived, or None if it has not."""
     if a.kind == "W" or (a.kind == "F" and part == 0) or (a.kind in "BI" and part == parts - 1):
         return 0.0
     return arrived.get(("F" if a.kind == "F" else "B", a.microbatch, part))
 
 
 def _finished(stages: list[_Stage], parts: int, whole: bool) -> None:
-    """Raise IllegalAction where a stage still waits, or, of a whole schedule, has ended too early."""
+    """Raise IllegalAction where a stage still waits, or where a stage of a whole schedule has ended too early."""
     p = len(stages)
     waiting = [(s, stage) for s, stage in enumerate(stages) if stage.head]
     in_parts = any(a.kind == "I" for stage in stages for a in stage.actions)
@@ -188,10 +188,10 @@ def _missing(k: int, c: int, done: set[Action]) -> str | None:
 
 
 def checked(schedule: Iterable[Iterable[Sequence]]) -> Schedule:
-    """A schedule as lists of Actions.
+    """Return a schedule as lists of Actions.
 
     schedule: a list for each stage, of Actions or plain tuples ("F", 0).
-    Raises ValueError where it is none.
+    Raises ValueError if it is no schedule.
     """
     made: Schedule = []
     for s, row in enumerate(schedule):
@@ -209,7 +209,7 @@ def checked(schedule: Iterable[Iterable[Sequence]]) -> Schedule:
 
 
 def chunks_of(schedule: Schedule) -> int:
-    """Parts of the model that each stage has.
+    """Return the number of parts of the model that each stage has.
 
     schedule: a list of actions for each stage.
     """
@@ -217,7 +217,7 @@ def chunks_of(schedule: Schedule) -> int:
 
 
 def microbatches_of(schedule: Schedule) -> int:
-    """Micro-batches that a batch is cut into.
+    """Return the number of micro-batches that a batch is cut into.
 
     schedule: a list of actions for each stage.
     """

@@ -1,8 +1,8 @@
-"""Schedules of a pipeline as plain data: for each stage the list of what it does, in order.
+"""Schedules of a pipeline as plain data: for each stage, the list of what it does, in order.
 
-A batch is cut into micro-batches, a model into stages, one a device. A stage runs its list in order, and waits
-where an input has not arrived. Nothing else is in a schedule: no time, no device, no message. `replay` says whether it
-can run and how long it takes, `pipeline_step` runs it in one process, `mpcourse.pipeline.ranks` over MPI.
+A batch is cut into micro-batches, and a model into stages, one on each device. A stage runs its list in order, and
+waits where an input has not arrived. A schedule holds nothing else: no time, no device, no message. `replay` says
+whether it can run and how long it takes, `pipeline_step` runs it in one process, `mpcourse.pipeline.ranks` over MPI.
 
 Your own schedule is such a list of lists, too.
 """
@@ -18,10 +18,10 @@ class Action(NamedTuple):
     """One thing that a stage does to one micro-batch.
 
     kind: "F", forward; "B", backward; or backward in two parts: "I", the gradient of the stage's input, which the stage
-    before waits for, and later "W", the gradients of its weights, which nobody waits for before the batch ends.
+    before waits for, and later "W", the gradients of its weights, which are needed only when the batch ends.
     microbatch: its number, from 0.
-    chunk: which of the stage's parts of the model, where it has several. Of p stages, stage s holds as its chunk c part
-    c p + s of the model.
+    chunk: which of the stage's parts of the model, where it has several. Of p stages, stage s holds part c p + s of the
+    model as its chunk c.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class Action(NamedTuple):
     chunk: int = 0
 
     def of(self, kind: str) -> "Action":
-        """The action of another kind on the same micro-batch and chunk.
+        """Return the action of another kind on the same micro-batch and chunk.
 
         kind: "F", "B", "I" or "W".
         """
@@ -43,12 +43,12 @@ Schedule = list[list[Action]]
 
 
 def naive(stages: int, microbatches: int) -> Schedule:
-    """One micro-batch after the other, forward and backward: one stage works, all others wait.
+    """Run one micro-batch after the other, forward and backward: one stage works while all others wait.
 
     stages: 1 or more.
     microbatches: 1 or more.
 
-    What splitting by layers alone gives (lesson 03). At most one micro-batch's activations on a stage.
+    This is what splitting by layers alone gives (lesson 03). A stage holds at most one micro-batch's activations.
     Raises ValueError for other numbers.
     """
     _check(stages, microbatches)
@@ -56,7 +56,7 @@ def naive(stages: int, microbatches: int) -> Schedule:
 
 
 def gpipe(stages: int, microbatches: int) -> Schedule:
-    """All forwards, then all backwards, the last micro-batch first (Huang et al., GPipe, 2019).
+    """Run all forwards, then all backwards, the last micro-batch first (Huang et al., GPipe, 2019).
 
     stages: 1 or more; p in the formula.
     microbatches: 1 or more; m in the formula.
@@ -70,12 +70,12 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
 
 
 def one_f_one_b(stages: int, microbatches: int) -> Schedule:
-    """Each stage fills the stages after it, then alternates: one forward, one backward (PipeDream-Flush, 2020).
+    """Fill the later stages, then alternate one forward with one backward on each stage (PipeDream-Flush, 2020).
 
     stages: 1 or more; p in the formula.
     microbatches: 1 or more; m in the formula.
 
-    GPipe's bubble. But stage s of p holds the activations of min(m, p - s) micro-batches, however many there are.
+    The bubble is GPipe's. But stage s of p holds the activations of min(m, p - s) micro-batches, however large m is.
     Raises ValueError for other numbers.
     """
     _check(stages, microbatches)
@@ -85,23 +85,24 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
 
 
 def interleaved_one_f_one_b(stages: int, microbatches: int, chunks: int) -> Schedule:
-    """1F1B with several smaller parts of the model on each stage (Narayanan et al., Megatron-LM, 2021, section 2.2).
+    """Run 1F1B with several smaller parts of the model on each stage (Narayanan et al., Megatron-LM, 2021, sec. 2.2).
 
     stages: 1 or more; p in the formula.
     microbatches: 1 or more; m in the formula.
     chunks: parts of the model on each stage; 1 is 1F1B.
 
-    A micro-batch goes round the stages `chunks` times. The first part of a round is short, so all stages are busy
-    sooner: for m a multiple of p the bubble is (p - 1) / (chunks m) of the time without one. The price: `chunks` times
-    as many transfers, and more activations than 1F1B holds.
+    A micro-batch passes all stages `chunks` times. The first part of a round is short, so all stages are busy sooner:
+    for m a multiple of p the bubble is (p - 1) / (chunks m) of the time without bubble. The price is `chunks` times as
+    many transfers, and more activations than 1F1B holds.
     Raises ValueError for other numbers.
     """
     _check(stages, microbatches, chunks)
     if chunks == 1:
         return one_f_one_b(stages, microbatches)
     # Micro-batches travel in groups: a group goes through the first chunk, then through the next. A group of as many as
-    # there are stages comes round just when the last of it has left. Where m is no multiple of p groups are larger, the
-    # first the largest: a smaller one would come round too early, and a larger one after it would find no room.
+    # there are stages returns to the first stage just when its last micro-batch has left it. Where m is no multiple of
+    # p, groups are larger, the first the largest: a smaller one would return too early, and a larger one after it would
+    # find no room.
     rounds = max(1, microbatches // stages)
     size, rest = divmod(microbatches, rounds)
     ends = [i * size + min(i, rest) for i in range(rounds + 1)]
@@ -113,14 +114,15 @@ def interleaved_one_f_one_b(stages: int, microbatches: int, chunks: int) -> Sche
 
 
 def zero_bubble_h1(stages: int, microbatches: int) -> Schedule:
-    """1F1B whose backward is cut in two, so that the next stage waits only for the first part (Qi et al., ZB-H1, 2023).
+    """Cut the backward of 1F1B in two, so that the next stage waits only for the first part (Qi et al., ZB-H1, 2023).
 
     stages: 1 or more; p in the formula.
     microbatches: 1 or more; m in the formula.
 
-    Weight parts fill what was bubble: a stage idles (p - 1)(F + B - 2 W), B being the whole backward and W its weight
-    part, where 1F1B idles (p - 1)(F + B). That is for m >= p and W no longer than F or B - W. Stage s puts its weight
-    parts off by s micro-batches, so each stage holds the activations of min(m, p), as 1F1B's first stage does.
+    Weight parts fill what was bubble: a stage idles (p - 1)(F + B - 2 W), where B is the whole backward and W its
+    weight part; with 1F1B it idles (p - 1)(F + B). This holds for m >= p and for W no longer than F or B - W. Stage s
+    delays its weight parts by s micro-batches, so each stage holds the activations of min(m, p), as 1F1B's first stage
+    does.
     Raises ValueError for other numbers.
     """
     _check(stages, microbatches)
@@ -138,7 +140,7 @@ def zero_bubble_h1(stages: int, microbatches: int) -> Schedule:
 
 
 def alternate(forwards: Sequence[Action], backwards: Sequence[Action], warmup: int) -> list[Action]:
-    """Some forwards, then one forward and one backward in turns, then the backwards that are left.
+    """Return some forwards, then one forward and one backward in turns, then the backwards that are left.
 
     forwards: in their order.
     backwards: in their order, as many as forwards.

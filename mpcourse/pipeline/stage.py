@@ -23,10 +23,10 @@ IN_PLACE = (
 
 @dataclass
 class _Kept:
-    """Of one micro-batch, between its forward and its backward."""
+    """What is kept for one micro-batch between its forward and its backward."""
 
     inputs: list[torch.Tensor]
-    # Where backward begins. Not the outputs themselves: their data is the next stage's, and is not needed here.
+    # Where backward begins. Not the outputs themselves: the next stage has their data, which is not needed here.
     outputs: list[torch.Tensor | GradientEdge | None] = field(default_factory=list)
     later: Later = field(default_factory=list)
 
@@ -34,18 +34,18 @@ class _Kept:
 class Stage:
     """Part of a model in a pipeline: it does the actions of one chunk of a stage, one at a time.
 
-    module: the part's layers, which live on `device`.
+    module: the part's layers, which are on `device`.
     device: of the stage.
     row: all actions of this stage, in their order.
     part: its number in the model.
     chunk: its number among the stage's parts.
-    loss: on the last part, what follows the module: of (k, output), for micro-batch k; None on others.
-    share: of k, how much the loss of micro-batch k counts in that of the batch; backward begins with it.
-    checkpoint: keep of a micro-batch only what the part is given, and compute the rest again in backward (Chen et al.
-    2016); not where backward follows forward at once.
+    loss: on the last part, what follows the module: takes (k, output) for micro-batch k. None on other parts.
+    share: takes k, returns the weight of micro-batch k's loss in the batch's loss; backward begins with it.
+    checkpoint: keep only the part's inputs for each micro-batch, and compute the rest again in backward (Chen et al.
+    2016), except where backward follows forward at once.
     seed: where the part draws random numbers (dropout), it draws them for micro-batch k from a generator that begins at
     (seed, k, part). So what is drawn depends neither on the schedule nor on which process runs it, and a forward that
-    is run again draws the same.
+    runs again draws the same.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Stage:
         self._kept: dict[int, _Kept] = {}
 
     def act(self, a: Action, given: Given) -> Given:
-        """Do one action: from activations to activations, or from gradients to gradients.
+        """Do one action: turn activations into activations, or gradients into gradients.
 
         a: one of the part's own.
-        given: of "F" the tensors that the part takes, each with requires_grad as it is to be; of "B" and "I" gradients
-        of what it returned, None where there is none; of "W" nothing. All on this device.
-        Returns of "F" what it returned, with requires_grad but without a graph (the last part its loss); of "B" and "I"
-        gradients of what it was given. Those of parameters are added to their .grad.
+        given: for "F" the tensors that the part takes, each with the requires_grad that it needs; for "B" and "I" the
+        gradients of what it returned, None where there is none; for "W" nothing. All on this device.
+        Returns for "F" the part's outputs, with requires_grad but without a graph (the loss, on the last part); for "B"
+        and "I" the gradients of its inputs. Gradients of parameters are added to their .grad.
         Raises RuntimeError for a part that begins with a layer that works in place.
         """
         if a.kind == "F":
@@ -111,7 +111,7 @@ class Stage:
             gradients = [torch.full_like(y, self.share(k)) for y in kept.outputs if isinstance(y, torch.Tensor)]
         pairs = [(y, g) for y, g in zip(kept.outputs, gradients, strict=True) if y is not None and g is not None]
         if pairs:
-            begins: list = [y for y, _ in pairs]  # of one kind, which is all that torch's types know
+            begins: list = [y for y, _ in pairs]  # all of one kind, as torch's types ask
             torch.autograd.backward(begins, [g for _, g in pairs])
         of_inputs = [x.grad for x in kept.inputs]
         kept.inputs, kept.outputs = [], []
@@ -129,7 +129,7 @@ class Stage:
             try:
                 outputs = call(self.module, inputs)
             except RuntimeError as error:
-                if "leaf Variable" in str(error) and any(x.requires_grad for x in inputs):  # else a parameter is meant
+                if "leaf Variable" in str(error) and any(x.requires_grad for x in inputs):  # else about a parameter
                     raise RuntimeError(IN_PLACE.format(self.part)) from error
                 raise
             if self.loss is not None:
@@ -138,10 +138,10 @@ class Stage:
 
 
 def draw_from(seed: int, device: torch.device) -> None:
-    """Let random numbers on the CPU and on a device begin at a seed.
+    """Seed the random numbers of the CPU and of a device.
 
     seed: any whole number.
-    device: whose generator is seeded, where it has one of its own.
+    device: its generator is seeded too, where it has its own.
     """
     for generator in _generators(device):
         generator.manual_seed(seed % 2**63)
@@ -149,11 +149,11 @@ def draw_from(seed: int, device: torch.device) -> None:
 
 @contextlib.contextmanager
 def keeping_numbers(devices: Iterable[torch.device]) -> Iterator[None]:
-    """After it, random numbers go on as if nothing had been drawn within, on the CPU, too.
+    """Restore the random numbers of the CPU and of devices afterwards, as if nothing had been drawn within.
 
-    devices: whose generators are kept.
+    devices: their generators are restored.
     """
-    # Once a step: for each action alone it would take longer than a message between ranks.
+    # Once a step: doing it for each action would take longer than a message between ranks.
     kept = [(g, g.get_state()) for device in dict.fromkeys(devices) for g in _generators(device)]
     try:
         yield
@@ -170,11 +170,11 @@ def _generators(device: torch.device) -> list[torch.Generator]:
 
 @contextlib.contextmanager
 def without_trace(module: nn.Module) -> Iterator[None]:
-    """Within, `module` changes copies of its buffers and of its numbers: batch norm must not count a batch twice.
+    """Let `module` change only copies of its buffers and numbers within: batch norm must not count a batch twice.
 
-    module: whose buffers are its own again afterwards.
+    module: has its own buffers again afterwards.
 
-    Copies, and not a state to be put back: what autograd has saved of a buffer must not change after that.
+    Copies are used, not a saved state: what autograd has saved of a buffer must not change afterwards.
     """
     buffers = [(m, dict(m._buffers)) for m in module.modules() if m._buffers]
     numbers = [(m, {n: v for n, v in vars(m).items() if isinstance(v, int | float)}) for m in module.modules()]

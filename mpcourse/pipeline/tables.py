@@ -20,13 +20,12 @@ BATCH, BATCHES = (120, 3, 128, 128), 3  # of the tutorial
 
 
 def slowed_to_the_tutorial(gpu: GPU, link: str) -> GPU:
-    """A GPU whose run of the tutorial on one GPU takes what it took: all three efficiencies are multiplied by one
-    factor.
+    """Slow a GPU until the tutorial's run on one GPU takes as long as published: scale all efficiencies by one factor.
 
-    gpu: to begin with.
+    gpu: the one to begin with.
     link: a name of `mpcourse.virtual.LINKS`.
     """
-    for _ in range(2):  # operations have a least length, so time is not quite one over the factor
+    for _ in range(2):  # operations have a minimum length, so time is not exactly one over the factor
         factor = tutorial_seconds(gpu, link, ["single"])["single"] / PIPELINE_TUTORIAL.single
         gpu = replace(
             gpu,
@@ -38,13 +37,13 @@ def slowed_to_the_tutorial(gpu: GPU, link: str) -> GPU:
 
 
 def tutorial_seconds(gpu: GPU | str, link: str, runs: Sequence[int | str]) -> dict[int | str, float]:
-    """Virtual seconds of each of the tutorial's runs.
+    """Return the virtual seconds of each of the tutorial's runs.
 
     gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
     link: a name of `mpcourse.virtual.LINKS`.
     runs: "single", "model parallel", or the number of examples in a split.
 
-    One batch is run, without values, and counts three times: all three take the same.
+    One batch runs, without values, and counts three times, because all three take the same time.
     """
     seconds: dict[int | str, float] = {}
     for run in runs:
@@ -71,7 +70,7 @@ def tutorial_seconds(gpu: GPU | str, link: str, runs: Sequence[int | str]) -> di
 
 
 def replayed_rates(make: Callable[[], nn.Sequential], table: Partitions, gpu: GPU | str, link: str) -> list[float]:
-    """Examples/s that a table's pipelines would have on virtual GPUs: first alone, then of each row.
+    """Return the examples/s that a table's pipelines would have on virtual GPUs: first alone, then for each row.
 
     make: returns the table's model.
     table: published rates.
@@ -79,7 +78,7 @@ def replayed_rates(make: Callable[[], nn.Sequential], table: Partitions, gpu: GP
     link: a name of `mpcourse.virtual.LINKS`.
 
     Forward and backward of each partition, and the transfers, are those of one micro-batch on virtual GPUs; the rest is
-    the replay of GPipe's schedule. The few micro-batches at the end of an epoch that are smaller are left out.
+    the replay of GPipe's schedule. The few smaller micro-batches at the end of an epoch are left out.
     """
     return [_rate(make, table, row, gpu, link, i > 0) for i, row in enumerate((table.alone, *table.rows))]
 
@@ -87,20 +86,20 @@ def replayed_rates(make: Callable[[], nn.Sequential], table: Partitions, gpu: GP
 def partition_costs(
     make: Callable[[], nn.Sequential], table: Partitions, row: Pipelined, gpu: GPU | str, link: str
 ) -> Costs:
-    """Virtual seconds of one micro-batch of a row: each partition's forward and backward, and each cut's transfer.
+    """Return the virtual seconds of one micro-batch of a row: each partition's forward and backward, each transfer.
 
     make: returns the table's model.
-    table: whose examples' shape is taken.
+    table: gives the shape of an example.
     row: of the table: how the model is cut, and how many micro-batches there are.
     gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
     link: a name of `mpcourse.virtual.LINKS`.
     """
     p, size = len(row.balance), _examples(row)
     with virtual_gpus(p, gpu, link, dry=True):
-        with torch.device("vgpu:0"):  # where numbers are not even drawn
+        with torch.device("vgpu:0"):  # where not even random numbers are drawn
             whole = make()
         model = split(whole, row.balance, [f"vgpu:{i}" for i in range(p)])
-        for parameter in model.parameters():  # all micro-batches but the first add to gradients that are there
+        for parameter in model.parameters():  # all micro-batches except the first add to existing gradients
             parameter.grad = torch.zeros_like(parameter)
         x = torch.empty(size, *table.shape, device="vgpu:0")
         target = torch.empty(size, device=f"vgpu:{p - 1}")
@@ -122,9 +121,9 @@ def _rate(
 
 
 def _examples(row: Pipelined) -> int:
-    """Of a micro-batch, the largest."""
+    """Return the number of examples in the largest micro-batch."""
     return -(-row.batch // row.chunks)
 
 
 def _mean(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return output.square().mean()  # as cheap as any loss is beside these models
+    return output.square().mean()  # next to these models, as cheap as any loss

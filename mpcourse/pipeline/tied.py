@@ -13,8 +13,8 @@ from mpcourse.pipeline.messages import memory_of
 class Tied:
     """This rank's tied parameters, and the sum of their gradients. All ranks make one together.
 
-    comm: mpi4py's communicator, or a virtual rank's; ranks without a tied parameter make one, too.
-    own: this rank's, by a name that is the same on all ranks that hold a copy.
+    comm: mpi4py's communicator, or a virtual rank's. Ranks without a tied parameter make a Tied, too.
+    own: this rank's parameters, each under a name that is the same on all ranks that hold a copy.
 
     The values become those of the lowest rank that holds the parameter.
     Raises ValueError, on every rank, where copies differ in shape, dtype, or in whether they are trained, and for a
@@ -43,15 +43,15 @@ class Tied:
         self._before: list[torch.Tensor | None] = []
 
     def begin(self) -> None:
-        """Put aside the gradients of steps before: they are sums already."""
+        """Put aside the gradients of earlier steps, which are already sums."""
         self._before = [p.grad for _, p in self._shared]
         for _, p in self._shared:
             p.grad = None
 
     def sum_gradients(self) -> None:
-        """Each copy's .grad becomes the sum of what all copies got since `begin`, plus what was there before."""
+        """Set each copy's .grad to the sum of what all copies got since `begin`, plus what was there before."""
         for (group, p), before in zip(self._shared, self._before, strict=True):
-            # Sums of shorter dtypes are made in float32: MPI has none of them.
+            # Sums of shorter dtypes are made in float32, because MPI has none of these dtypes.
             dtype = p.dtype if p.dtype == torch.float64 else torch.float32
             mine = torch.zeros(p.shape, dtype=dtype) if p.grad is None else p.grad.detach().to("cpu", dtype)
             whole = torch.empty_like(mine, memory_format=torch.contiguous_format)

@@ -1,8 +1,9 @@
-"""How to train a person's own model on many GPUs: which grid, micro-batch, checkpoints and ZeRO stage, before renting.
+"""How to train a user's own model on many GPUs: which grid, micro-batch, checkpoints and ZeRO stage, before renting.
 
 A layer's cost is that of its own code on a virtual GPU (layers.py), with the tensor axis's sums counted (counting.py).
-Layers make stages (stages.py), a replayed pipeline their time (timing.py); links and nodes are in machines.py, what a
-training system adds in software.py; what a candidate holds and takes in price.py, and the search in search.py.
+Layers make stages (stages.py), and a replayed pipeline gives their time (timing.py). Links and nodes are in
+machines.py, and what a training system adds is in software.py. What a candidate holds and takes is in price.py, and the
+search in search.py.
 
     from functools import partial
     from mpcourse.grid import Shape, transformer

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-MOST = 32  # sequences of the largest micro-batch that is tried
+MOST = 32  # sequences in the largest micro-batch that is tried
 
 PARTS = ("compute", "bubble", "tensor", "context", "pipeline", "data", "update")
 
@@ -16,10 +16,10 @@ class Candidate:
 
     data, pipeline, tensor: the grid's sizes.
     microbatch: examples.
-    checkpoint: layers keep their inputs alone, and backward runs them again.
-    zero: the stage of ZeRO, of what replicas share instead of each having it: 0 nothing, 1 the optimizer's state, 2
+    checkpoint: layers keep only their inputs, and backward runs them again.
+    zero: the stage of ZeRO, by what replicas share instead of each having it: 0 nothing, 1 the optimizer's state, 2
     gradients too, 3 parameters too.
-    chunks: parts of the model that a stage has.
+    chunks: parts of the model on each stage.
     """
 
     data: int
@@ -43,8 +43,8 @@ class Candidate:
 class Seconds:
     """Seconds of one step, by part; they add up to the step.
 
-    compute: of the busiest stage, with what checkpoints compute again.
-    bubble: that stage waits for others.
+    compute: of the busiest stage, including recomputation for checkpoints.
+    bubble: time in which that stage waits for others.
     tensor, context, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's).
     update: of the optimizer.
     """
@@ -59,7 +59,7 @@ class Seconds:
 
     @property
     def total(self) -> float:
-        """Of the whole step."""
+        """Seconds of the whole step."""
         return sum(getattr(self, part) for part in PARTS)
 
 
@@ -68,7 +68,7 @@ class Plan:
     """A candidate with its price.
 
     candidate: the way to train.
-    microbatches: of a step and replica.
+    microbatches: of a step on each replica.
     memory: bytes by kind on the fullest GPU.
     seconds: of one step, by part.
     """
@@ -84,12 +84,12 @@ class Plan:
         return sum(self.memory.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Return plain numbers, for JSON."""
         return asdict(self) | {"bytes": self.nbytes, "step": self.seconds.total}
 
 
 def divisors(n: int) -> list[int]:
-    """The whole numbers that divide n, the smallest first.
+    """Return the whole numbers that divide n, the smallest first.
 
     n: 1 or more.
     """
@@ -105,14 +105,14 @@ def candidates(
     checkpoints: Sequence[bool],
     zeros: Sequence[int],
 ) -> Iterator[Candidate]:
-    """The candidates of one grid and micro-batch.
+    """Yield the candidates of one grid and micro-batch.
 
     grid: sizes of data, pipeline and tensor.
     batch: examples of a step, on all replicas together.
     microbatch: examples.
-    chunks: numbers of parts of a stage that are tried.
-    checkpoints: whether layers keep their inputs alone: what is tried.
-    zeros: stages of ZeRO that are tried; one replica has nothing to share, and is tried with stage 0 alone.
+    chunks: numbers of parts per stage to try.
+    checkpoints: whether layers keep only their inputs: the values to try.
+    zeros: stages of ZeRO to try; one replica has nothing to share, and is tried with stage 0 alone.
     """
     data, pipeline, tensor = grid
     count = batch // data // microbatch

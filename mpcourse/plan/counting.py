@@ -11,9 +11,9 @@ class CountingComm:
     size: ranks.
     sums: bytes of each all-reduce since the list was emptied.
 
-    All-reduces by `mpcourse.collectives.allreduce`, and what is built on it (`mpcourse.model_parallel`,
-    `mpcourse.grid`), are counted, and mpi4py's own Allreduce.
-    Raises UserError for any other message: it needs data.
+    All-reduces by `mpcourse.collectives.allreduce`, by what is built on it (`mpcourse.model_parallel`,
+    `mpcourse.grid`), and by mpi4py's own Allreduce are counted.
+    Raises UserError for any other message, because it needs data.
     """
 
     rank = 0
@@ -26,19 +26,19 @@ class CountingComm:
         return f"<CountingComm of {self.size} ranks>"
 
     def __deepcopy__(self, memo: dict) -> "CountingComm":
-        return self  # of a copied layer the sums count, too
+        return self  # sums in a copied layer are counted, too
 
     def count_sum(self, nbytes: int) -> None:
-        """Note an all-reduce; `mpcourse.collectives.allreduce` calls it in place of sending.
+        """Count an all-reduce; `mpcourse.collectives.allreduce` calls this instead of sending.
 
-        nbytes: of what is summed.
+        nbytes: size of what is summed.
         """
         self.sums.append(nbytes)
 
     def count_gather(self, nbytes: int) -> None:
-        """Note an all-gather, of a context axis, which has no all-reduces.
+        """Count an all-gather of a context axis, which has no all-reduces.
 
-        nbytes: that each rank has afterwards.
+        nbytes: what each rank has afterwards.
         """
         self.sums.append(nbytes)
 
@@ -52,7 +52,7 @@ class CountingComm:
         return self.size
 
     def Barrier(self) -> None:
-        """Nobody to wait for."""
+        """Return at once: there is no other rank to wait for."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):

@@ -1,4 +1,4 @@
-"""What each layer of a person's own model costs, by running its code on a virtual GPU without data."""
+"""What each layer of a user's own model costs, by running its code on a virtual GPU without data."""
 
 import contextlib
 import copy
@@ -25,17 +25,17 @@ class Input:
     """One example of a model's input.
 
     shape: of one example, without the batch.
-    tokens: it holds numbers of tokens, int64; False: floating point.
+    tokens: whether it holds numbers of tokens, int64. False: floating point.
     """
 
     shape: tuple[int, ...]
     tokens: bool
 
     def batch(self, size: int, dtype: torch.dtype) -> torch.Tensor:
-        """A batch without data, on the meta device.
+        """Make a batch without data, on the meta device.
 
         size: examples.
-        dtype: of its elements, where they are no tokens.
+        dtype: of its elements, where they are not tokens.
         """
         return torch.empty(size, *self.shape, dtype=torch.int64 if self.tokens else dtype, device="meta")
 
@@ -45,9 +45,9 @@ class LayerCost:
     """What one layer holds and takes with one micro-batch on one GPU.
 
     forward: seconds of computing.
-    backward: seconds of computing, gradients added to those that are there.
+    backward: seconds of computing, when gradients are added to existing ones.
     held: bytes that forward leaves behind for backward, with its output.
-    working: bytes at the fullest moment of forward and backward beside what it is given.
+    working: bytes at the fullest moment of forward and backward, in addition to its input.
     given: bytes of its input.
     output: bytes of its output.
     forward_sums, backward_sums: bytes of each all-reduce along the tensor axis.
@@ -67,32 +67,32 @@ class LayerCost:
 
 
 class Indivisible(Exception):
-    """A tensor size that the model cannot be shared by."""
+    """A size of the tensor axis by which the model cannot be divided."""
 
 
 class Layers:
     """The layers of a model, and what they cost on a GPU.
 
-    make: takes the communicator of the tensor axis, or None where there is one rank; or nothing, then tensor is 1. It
-    returns an nn.Sequential, whose children are the layers.
-    example: of the model's input, one.
-    gpu: on which layers run, virtually.
-    context: the communicator that the layers were made with along the context axis, whose ranks have a part of each
+    make: takes the communicator of the tensor axis, or None where there is one rank. If it takes nothing, tensor is 1.
+    It returns an nn.Sequential, whose children are the layers.
+    example: one example of the model's input.
+    gpu: layers run on it, virtually.
+    context: the communicator with which the layers were made along the context axis, whose ranks have a part of each
     sequence; `example` is one rank's part. None: there is no such axis.
-    runs: how many layers were run so far: layers of equal structure are run once for a micro-batch.
+    runs: number of layers that were run so far. Layers of equal structure are run once for a micro-batch.
     """
 
     def __init__(self, make: Make, example: Input, gpu: GPU, context: CountingComm | None = None) -> None:
         self.make, self.example, self.context = make, example, context
         self.gpu = replace(gpu, memory=_ROOMY, workspace=0, by_shape=gpu.multiprocessors > 0)
-        # Tensor cores of a V100 have float16 alone.
+        # Tensor cores of a V100 have only float16.
         self.dtype = torch.float16 if gpu.capability < (8, 0) else torch.bfloat16
         self.runs = 0
         self._models: dict[int, _Model] = {}
         self._costs: dict[tuple[int, int], list[LayerCost]] = {}
 
     def costs(self, tensor: int, microbatch: int) -> list[LayerCost]:
-        """The cost of each layer, in their order.
+        """Return the cost of each layer, in order.
 
         tensor: ranks of the tensor axis.
         microbatch: examples.
@@ -104,7 +104,7 @@ class Layers:
         return self._costs[tensor, microbatch]
 
     def parameters(self, tensor: int) -> list[dict[int, int]]:
-        """Of each layer: how many numbers each parameter has that trains, by its identity (`id`).
+        """Return, for each layer, the number of elements of each trained parameter, by its identity (`id`).
 
         tensor: ranks of the tensor axis.
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
@@ -112,7 +112,7 @@ class Layers:
         return self._model(tensor).parameters
 
     def structures(self, tensor: int) -> list[Hashable]:
-        """Of each layer: equal for those that compute alike.
+        """Return, for each layer, a value that is equal for layers that compute alike.
 
         tensor: ranks of the tensor axis.
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
@@ -120,7 +120,7 @@ class Layers:
         return self._model(tensor).structures
 
     def count(self, tensor: int = 1) -> int:
-        """How many parameters one rank of the tensor axis has.
+        """Return how many parameters one rank of the tensor axis has.
 
         tensor: ranks of the tensor axis.
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
@@ -187,7 +187,7 @@ def _built(make: Make, comm: CountingComm | None) -> nn.Sequential:
 
 
 def _arguments(make: Make, comm: CountingComm | None) -> dict[str, Any] | None:
-    """The communicator, by the name of the parameter that takes it: comm, or the only one that must be given."""
+    """Return the communicator, by the name of the parameter that takes it: comm, or the only required one."""
     try:
         parameters = inspect.signature(make).parameters
     except (TypeError, ValueError):
@@ -200,9 +200,9 @@ def _arguments(make: Make, comm: CountingComm | None) -> dict[str, Any] | None:
 def _run(
     box: Box, layer: nn.Module, given: torch.Tensor, comm: CountingComm | None, context: CountingComm | None
 ) -> tuple[LayerCost, tuple[int, ...], torch.dtype]:
-    """One forward and one backward of a layer, of a copy, which goes with the box; its cost, and its output's form."""
+    """Run forward and backward of a copy of a layer, which goes with the box; return cost, output's shape and dtype."""
     layer = copy.deepcopy(layer).to("vgpu:0")
-    for p in layer.parameters():  # a micro-batch adds its gradients to those of the ones before
+    for p in layer.parameters():  # a micro-batch adds its gradients to those of earlier ones
         p.grad = torch.zeros_like(p) if p.requires_grad else None
     x = given.to("vgpu:0").requires_grad_(given.is_floating_point())
     sums = comm.sums if comm is not None else []
@@ -225,16 +225,16 @@ def _run(
 
 
 def _seconds(box: Box) -> float:
-    """What the GPU has computed since the reset, or the host has enqueued: the longer of the two.
+    """Return the seconds that the GPU has computed, or the host has enqueued, since the reset: the longer.
 
-    All-reduces copy to the host's memory here; what they take is another's to say.
+    All-reduces copy to the host's memory here; their time is computed elsewhere.
     """
     work = [e for e in box.events if e.lane == box.names[0]]
     return max(sum(e.seconds for e in work), len(work) * box.gpus[0].launch)
 
 
 def _structure(module: nn.Module) -> Hashable:
-    """Equal for modules that compute alike: classes, sizes, and what else they hold; tensors by shape."""
+    """Return a value that is equal for modules that compute alike: classes, sizes, other contents, tensors by shape."""
     own: list[Hashable] = []
     for name, value in sorted(vars(module).items()):
         if name in ("_parameters", "_buffers"):
@@ -252,4 +252,4 @@ def _plain(value: Any) -> Hashable:
         return value
     if isinstance(value, tuple | list):
         return tuple(map(_plain, value))
-    return id(value)  # another object may compute otherwise: then the layer is run once more
+    return id(value)  # another object may compute differently, so the layer is run once more

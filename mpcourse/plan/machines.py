@@ -1,4 +1,4 @@
-"""The machines of a plan: GPUs in nodes, the links between them, and what messages over these take."""
+"""The machines of a plan: GPUs in nodes, the links between them, and the time of messages over these."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,9 @@ from mpcourse.collectives import cost
 from mpcourse.common.errors import UserError
 from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link, link_between
 
-# Inside a node NCCL's all-reduce reaches so much of a link's bandwidth, and so many seconds a message, by the
-# measurements in `mpcourse.data.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network's bandwidth is taken
-# to be reached whole: nobody's measurement with a card for each GPU is known to us.
+# Inside a node, NCCL's all-reduce reaches this part of a link's bandwidth, and takes so many seconds per message. Both
+# come from the measurements in `mpcourse.data.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network is
+# assumed to reach its whole bandwidth, because we know of no measurement with a card for each GPU.
 REACHED = {"NVLink 3": (0.70, 10e-6), "NVLink 4": (0.85, 4e-6)}
 MOST_GPUS = 1_000_000
 _INSIDE = {"V100": "NVLink 2", "A100": "NVLink 3", "H100-SXM": "NVLink 4", "H200": "NVLink 4", "B200": "NVLink 5"}
@@ -18,13 +18,13 @@ _INSIDE = {"V100": "NVLink 2", "A100": "NVLink 3", "H100-SXM": "NVLink 4", "H200
 class Machines:
     """GPUs in nodes, and the links between them.
 
-    gpus: how many.
-    gpu: of which kind, all of them.
-    per_node: GPUs of a node.
-    inside: the link of two GPUs of a node.
+    gpus: their number.
+    gpu: the kind of all of them.
+    per_node: GPUs in a node.
+    inside: the link between two GPUs of a node.
     between: the card that each GPU has, to other nodes.
 
-    Ranks are numbered as `mpcourse.grid.Grid` numbers them: tensor on neighbours, then data, pipeline slowest.
+    Ranks are numbered as in `mpcourse.grid.Grid`: tensor on neighbours, then data, pipeline slowest.
     Raises UserError for nodes that the GPUs do not fill.
     """
 
@@ -38,11 +38,11 @@ class Machines:
     def named(
         gpus: int, gpu: str, per_node: int = 8, inside: str | None = None, between: str = "InfiniBand HDR"
     ) -> "Machines":
-        """Machines by the names of the hardware tables.
+        """Make machines from names of the hardware tables.
 
-        gpus: how many.
+        gpus: their number.
         gpu: a name of `mpcourse.virtual.GPUS`.
-        per_node: GPUs of a node.
+        per_node: GPUs in a node.
         inside: a name of `mpcourse.virtual.LINKS`; None: what joins such GPUs in a node, else PCIe. GPUs without peers
         copy through the host instead of over PCIe.
         between: a name of `mpcourse.virtual.LINKS`.
@@ -55,7 +55,7 @@ class Machines:
 
     def __post_init__(self) -> None:
         if not 1 <= self.gpus <= MOST_GPUS:
-            raise UserError(f"{self.gpus} GPUs: a plan is of 1 to {MOST_GPUS}")
+            raise UserError(f"{self.gpus} GPUs: a plan has 1 to {MOST_GPUS}")
         if self.per_node < 1:
             raise UserError(f"{self.per_node} GPUs a node: a node has 1 or more")
         if self.gpus > self.per_node and self.gpus % self.per_node:
@@ -64,22 +64,22 @@ class Machines:
             )
 
     def sums(self, axis: str, grid: tuple[int, int, int], nbytes: float, one_ring: bool = False) -> float:
-        """Seconds of an all-reduce along an axis; an all-gather takes half of it.
+        """Return the seconds of an all-reduce along an axis; an all-gather takes half of them.
 
         axis: "data" or "tensor".
         grid: sizes of data, pipeline and tensor.
-        nbytes: of each rank.
-        one_ring: between nodes it is one ring over all, and nothing else.
+        nbytes: on each rank.
+        one_ring: use only one ring over all ranks between nodes.
 
-        Inside a node it is a ring. Between nodes it is one ring over all, whose slowest hop is one card's, or inside
-        nodes first and then between them over a card for each GPU: what takes less.
+        Inside a node it is a ring. Between nodes it is the faster of two ways: one ring over all ranks, whose slowest
+        hop is one card's; or sums inside nodes, and then between them over a card for each GPU.
         """
         data, _, tensor = grid
         size, stride = (data, tensor) if axis == "data" else (tensor, 1)
         return self.sum_over(size, stride, nbytes, one_ring)
 
     def gather(self, context: int, tensor: int, nbytes: float) -> float:
-        """Seconds of an all-gather along the context axis, which comes after the tensor axis.
+        """Return the seconds of an all-gather along the context axis, which comes after the tensor axis.
 
         context: size of that axis.
         tensor: size of the tensor axis.
@@ -88,12 +88,12 @@ class Machines:
         return self.sum_over(context, tensor, nbytes) / 2
 
     def sum_over(self, size: int, stride: int, nbytes: float, one_ring: bool = False) -> float:
-        """Seconds of an all-reduce over some ranks.
+        """Return the seconds of an all-reduce over some ranks.
 
-        size: how many ranks.
-        stride: how far apart their numbers are.
-        nbytes: of each rank.
-        one_ring: between nodes it is one ring over all, and nothing else.
+        size: number of ranks.
+        stride: distance between their numbers.
+        nbytes: on each rank.
+        one_ring: use only one ring over all ranks between nodes.
         """
         if size == 1 or not nbytes:
             return 0.0
@@ -107,11 +107,11 @@ class Machines:
         return min(flat, by_node)
 
     def transfer(self, grid: tuple[int, int, int], nbytes: float, split: bool) -> float:
-        """Seconds of an activation from a stage to the next.
+        """Return the seconds of an activation's transfer from a stage to the next.
 
         grid: sizes of data, pipeline and tensor.
         nbytes: of the activation.
-        split: between nodes each rank of the tensor axis sends its share, and the shares are gathered.
+        split: between nodes, each rank of the tensor axis sends its share, and the shares are gathered.
         """
         data, pipeline, tensor = grid
         if pipeline == 1:

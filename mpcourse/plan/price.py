@@ -12,19 +12,19 @@ from mpcourse.plan.stages import Part, cut, cut_equally, part
 from mpcourse.plan.timing import in_flight, least, makespan
 from mpcourse.zero.model_states import PARAMETERS, held
 
-UPDATE = 28  # bytes that Adam's update reads (gradient, three float32) and writes (these three, the half) a parameter
+UPDATE = 28  # bytes per parameter that Adam's update reads (gradient, three float32) and writes (these three, a half)
 
 
 @dataclass(frozen=True)
 class Pipelined:
     """The pipeline of a candidate, whatever its ZeRO stage.
 
-    stages: how many.
-    microbatches: of a step and replica.
-    chunks: parts of the model that a stage has.
+    stages: their number.
+    microbatches: of a step on each replica.
+    chunks: parts of the model on each stage.
     parts: of the model, part i on stage i % stages.
     transfers: seconds over each cut between two parts.
-    blocking: a stage waits for its messages to the next one.
+    blocking: whether a stage waits for its messages to the next one.
     parameters: of each stage.
     largest: parameters of each stage's largest layer.
     tied: parameters that more than one stage holds.
@@ -42,22 +42,22 @@ class Pipelined:
 
     @cached_property
     def forward(self) -> list[float]:
-        """Of each part, seconds of one micro-batch's forward, with its all-reduces and gathers."""
+        """For each part, seconds of one micro-batch's forward, with its all-reduces and gathers."""
         return [p.forward + p.forward_sums + p.forward_exchange for p in self.parts]
 
     @cached_property
     def backward(self) -> list[float]:
-        """Of each part, seconds of one micro-batch's backward, with its all-reduces and gathers."""
+        """For each part, seconds of one micro-batch's backward, with its all-reduces and gathers."""
         return [p.backward + p.backward_sums + p.backward_exchange for p in self.parts]
 
     @cached_property
     def busy(self) -> list[float]:
-        """Of each stage, seconds of one micro-batch."""
+        """For each stage, seconds of one micro-batch."""
         return [sum(self.forward[s :: self.stages]) + sum(self.backward[s :: self.stages]) for s in range(self.stages)]
 
     @cached_property
     def activations(self) -> list[float]:
-        """Of each stage, bytes at its fullest."""
+        """For each stage, bytes at its fullest moment."""
         peaks = []
         for s in range(self.stages):
             parts = self.parts[s :: self.stages]
@@ -67,12 +67,12 @@ class Pipelined:
 
     @cached_property
     def least(self) -> float:
-        """Seconds that `seconds` is never below; without a replay."""
+        """A lower bound of `seconds`, computed without a replay."""
         return least(self.stages, self.microbatches, self.chunks, self.forward, self.backward)
 
     @cached_property
     def seconds(self) -> float:
-        """From the first start to the last end of all micro-batches."""
+        """Seconds from the first start to the last end of all micro-batches."""
         if not self.blocking:
             return self._makespan(self.forward, self.backward, self.transfers)
         forward = [f + t for f, t in zip(self.forward, [*self.transfers, 0.0], strict=True)]
@@ -81,7 +81,7 @@ class Pipelined:
 
     @cached_property
     def seconds_without_transfers(self) -> float:
-        """From the first start to the last end, if messages between stages took no time."""
+        """Seconds from the first start to the last end, if messages between stages took no time."""
         return self._makespan(self.forward, self.backward, [0.0] * len(self.transfers))
 
     def _makespan(self, forward: list[float], backward: list[float], transfers: list[float]) -> float:
@@ -92,12 +92,12 @@ class Pricing:
     """What candidates cost.
 
     layers: of the model.
-    machines: on which it is trained.
+    machines: the model is trained on them.
     batch: examples of a step, on all replicas together.
     software: what a training system does; None: what is usual today.
 
     With layers that were made for a context axis, an example is a rank's part of a sequence, and `data` counts ranks of
-    that axis, too: they have the same weights, as replicas have, and add up their gradients.
+    that axis, too, because they have the same weights, like replicas, and add up their gradients.
     """
 
     def __init__(self, layers: Layers, machines: Machines, batch: int, software: Software | None = None) -> None:
@@ -106,21 +106,22 @@ class Pricing:
         self.cut: Callable[[int, int], list[int] | None] = lru_cache(None)(self.sizes)
 
     def pipeline(self, c: Candidate) -> Pipelined:
-        """The candidate's pipeline, computed once for all its ZeRO stages.
+        """Return the candidate's pipeline, which is computed once for all its ZeRO stages.
 
         c: a candidate whose layers can be cut so.
         """
         return self.pipelined(Candidate(c.data, c.pipeline, c.tensor, c.microbatch, c.checkpoint, 0, c.chunks))
 
     def memory(self, c: Candidate) -> dict[str, float]:
-        """Bytes by kind on the fullest stage's GPUs.
+        """Return bytes by kind on the fullest stage's GPUs.
 
         c: a candidate whose layers can be cut so.
         """
         run, d, gpu = self.pipeline(c), c.data, self.machines.gpu
         buckets = self.software.buckets if c.pipeline == 1 and c.zero == 0 and d > 1 else 0
         states = held(1, c.zero, d, gradient=self.software.gradients + buckets)
-        # Of ZeRO's stage 3, a layer's weights, whole: as much as its tensors that work, and the next on their way.
+        # In ZeRO's stage 3, also the weights of a whole layer: the one whose tensors are in use, with the next in
+        # flight.
         gathered = [PARAMETERS * n if c.zero == 3 else 0.0 for n in run.largest]
         whole = sum(states.values())
         s = max(range(c.pipeline), key=lambda s: whole * run.parameters[s] + run.activations[s] + gathered[s])
@@ -129,14 +130,14 @@ class Pricing:
         return nbytes_of | ({"gathered": gathered[s]} if gathered[s] else {})
 
     def fits(self, c: Candidate) -> bool:
-        """Whether the fullest stage's GPUs have room.
+        """Return whether the fullest stage's GPUs have enough memory.
 
         c: a candidate whose layers can be cut so.
         """
         return sum(self.memory(c).values()) <= self.machines.gpu.memory
 
     def least(self, c: Candidate) -> float:
-        """Seconds that `price` is never below; without a replay.
+        """Return a lower bound of the seconds that `price` returns, without a replay.
 
         c: a candidate whose layers can be cut so.
         """
@@ -144,7 +145,7 @@ class Pricing:
         return run.least + self._tied(run) + self._data(c, run) + self._update(c, run)
 
     def price(self, c: Candidate) -> Plan:
-        """The candidate with its memory and its seconds by part.
+        """Return the candidate with its memory and its seconds by part.
 
         c: a candidate whose layers can be cut so.
         """
@@ -166,7 +167,7 @@ class Pricing:
         return Plan(c, m, self.memory(c), seconds)
 
     def total(self, c: Candidate) -> float:
-        """Seconds of a step; `price` tells the parts, which takes one more replay.
+        """Return the seconds of a step; `price` gives the parts, which takes one more replay.
 
         c: a candidate whose layers can be cut so.
         """
@@ -174,23 +175,24 @@ class Pricing:
         return run.seconds + self._tied(run) + self._data(c, run) + self._update(c, run)
 
     def _tied(self, run: Pipelined) -> float:
-        """The first and the last stage add up the gradients of what both hold."""
+        """Return the seconds in which the first and the last stage add up the gradients of what both hold."""
         apart = self.machines.gpus > self.machines.per_node
         return self.machines.sums("data", (2, 1, self.machines.per_node if apart else 1), PARAMETERS * run.tied)
 
     def _data(self, c: Candidate, run: Pipelined) -> float:
-        """Messages between replicas that nothing hides.
+        """Return the seconds of messages between replicas that nothing hides.
 
-        What one layer sends is hidden by nothing: the last gradients, and ZeRO's first weights.
-        Stages 0 and 1 of ZeRO add up 2 bytes a parameter once a step, while the last micro-batch's backward runs; stage
-        1's half of it, the gather of new weights, is after the update. Stage 2 has no room for whole gradients: it
-        scatters each micro-batch's, during backward. Stage 3 gathers weights for each forward and each backward, too.
+        Nothing hides what one layer sends: the last gradients, and ZeRO's first weights.
+        Stages 0 and 1 of ZeRO add up 2 bytes per parameter once a step, while the last micro-batch's backward runs.
+        Half of stage 1's, the gather of new weights, comes after the update. Stage 2 has no room for whole gradients:
+        it scatters each micro-batch's, during backward. Stage 3 gathers weights for each forward and each backward,
+        too.
         """
         if c.data == 1:
             return 0.0
         s = max(range(c.pipeline), key=lambda s: run.parameters[s])
         m, nbytes = run.microbatches, PARAMETERS * run.parameters[s]
-        layer = run.largest[s] / max(1, run.parameters[s])  # of the traffic at an end, where nothing is left to hide it
+        layer = run.largest[s] / max(1, run.parameters[s])  # share of the traffic at an end, where nothing can hide it
         backward = sum(run.backward[s :: c.pipeline])
         overlap = self.software.overlap if c.pipeline == 1 else self.software.pipeline_overlap
         if c.zero == 0:
@@ -209,7 +211,7 @@ class Pricing:
         return UPDATE * own / (gpu.bandwidth * gpu.memory_efficiency)
 
     def sizes(self, tensor: int, parts: int) -> list[int] | None:
-        """How many layers each part of the model has; None where it cannot be cut so.
+        """Return how many layers each part of the model has, or None where it cannot be cut so.
 
         tensor: ranks of the tensor axis.
         parts: of the model.
@@ -248,5 +250,5 @@ class Pricing:
 
 
 def _rest(seconds: float, of: float) -> float:
-    """0 for what is left of a difference of equals by rounding."""
+    """Return `seconds`, or 0 where they are only the rounding error of a difference of equal numbers."""
     return seconds if seconds > 1e-9 * of else 0.0

@@ -2,7 +2,7 @@
 
 No efficiency is fitted to these trainings. What a GPU reaches is measured products by their shape, NVLink what NCCL was
 measured to reach, InfiniBand its line rate. Grids are the published ones, and so are micro-batches and chunks; where
-nobody published these, they are the fastest that fit. `python -m tests.validation plans` prints all rows.
+these were not published, they are the fastest that fit. `python -m tests.validation plans` prints all rows.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def machines_of(row: Trained, between: Link | None = None) -> Machines:
 
 
 def predicted(row: Trained, layers: Layers, zero: int = 0, between: Link | None = None) -> Row:
-    """A row of Narayanan's tables. zero: ZeRO's stage. between: a GPU's network card, for an HDR one."""
+    """Return a row of Narayanan's tables. zero: ZeRO's stage. between: a GPU's network card, for an HDR one."""
     data, pipeline, tensor = row.grid
     sizes, chunks = (row.microbatch,) if row.microbatch else None, (row.chunks,) if row.chunks else CHUNKS
     asked = Asked(data, pipeline, tensor, chunks, checkpoints=(True,), zeros=(zero,), microbatches=sizes)
@@ -77,7 +77,7 @@ def predicted(row: Trained, layers: Layers, zero: int = 0, between: Link | None 
 
 
 def predicted_llama(row: Llama, layers: Layers, masked: bool = False) -> Row:
-    """A row of Llama 3's table, with the best number of chunks.
+    """Return a row of Llama 3's table, with the best number of chunks.
 
     layers: made for the row's context axis. masked: FLOPs of attention are counted as a causal mask leaves them.
 

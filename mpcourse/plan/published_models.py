@@ -67,7 +67,7 @@ class MegatronLayer(nn.Module):
         return self._dropped_onto(x, sum_out(self.comm, partial))
 
     def _dropped_onto(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """x + dropout(y) in one kernel, but for a factor."""
+        """Compute x + dropout(y) in one kernel, but for a factor."""
         return torch.addcmul(x, y, x.new_empty(x.shape, dtype=torch.uint8))
 
     def _attention(self, x: torch.Tensor) -> torch.Tensor:
@@ -99,8 +99,8 @@ def megatron(
 class LlamaLayer(nn.Module):
     """A layer of Llama 3: norms, rotary positions, grouped queries with fused causal attention, SwiGLU; no biases.
 
-    Its norms are of the root of the mean square, by one kernel, which torch makes of several; here layer norms, which
-    are one kernel here and read and write as much. This is code to be priced, not to be trained.
+    Its norms divide by the root of the mean square in one kernel. torch takes several for it, so layer norms stand in,
+    which are one kernel and read and write as much. This is code to be priced, not to be trained.
 
     context: of a context axis, whose ranks have two of 2 x size chunks of each sequence, one from each end, and gather
     keys and values of the whole (Llama 3, section 3.3.2).
@@ -135,7 +135,7 @@ class LlamaLayer(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def _of_half_a_sequence(self, x: torch.Tensor) -> torch.Tensor:
-        """Keys or values of half of the sequence, of which all are gathered.
+        """Return keys or values of half of the sequence, gathered from all ranks.
 
         With a chunk from each end, the queries of any rank see half of the keys on average.
         """
@@ -144,7 +144,7 @@ class LlamaLayer(nn.Module):
         return x.repeat(1, 1, self.context.size // 2, 1)
 
     def _rotated(self, x: torch.Tensor) -> torch.Tensor:
-        """What rotary positions read and write, in one kernel: each number once."""
+        """Read and write what rotary positions do, in one kernel: each number once."""
         return x * x.new_empty(x.shape[-2], x.shape[-1])
 
 

@@ -31,9 +31,9 @@ MOST_EXAMPLES = 1_000_000_000
 class Asked:
     """What may be tried.
 
-    data, pipeline, tensor: a size that is given; None: any.
-    chunks: parts of a stage, 1 for plain 1F1B.
-    checkpoints: whether layers keep their inputs alone.
+    data, pipeline, tensor: a fixed size; None: any.
+    chunks: parts per stage, 1 for plain 1F1B.
+    checkpoints: whether layers keep only their inputs.
     zeros: stages of ZeRO.
     microbatches: examples of a micro-batch; None: all divisors of a replica's batch, up to MOST.
     """
@@ -49,13 +49,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plans:
-    """What a search found.
+    """The result of a search.
 
-    best: of each of the fastest grids the fastest plan.
-    smallest: where nothing fits, what needs least memory.
-    considered: candidates.
-    fit: how many of them have room.
-    replayed: whose pipeline was replayed, for all others cannot be among the best.
+    best: the fastest plan of each of the fastest grids.
+    smallest: where nothing fits, the plan that needs least memory.
+    considered: number of candidates.
+    fit: number of candidates that have enough memory.
+    replayed: number of pipelines that were replayed; no other can be among the best.
     layers_run: layers of the model that were run.
     parameters: of the whole model.
     seconds: that the search took.
@@ -73,7 +73,7 @@ class Plans:
     refused: dict[int, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Return plain numbers, for JSON."""
         plain = {key: value for key, value in vars(self).items() if key not in ("best", "smallest")}
         return plain | {
             "best": [plan.as_dict() for plan in self.best],
@@ -91,26 +91,26 @@ def plan(
     software: Software | None = None,
     best: int = BEST,
 ) -> Plans:
-    """The fastest ways to train a model.
+    """Find the fastest ways to train a model.
 
     make: takes the communicator of the tensor axis, or None, and returns an nn.Sequential.
-    machines: on which it is trained.
-    batch: examples of a step, of all replicas together.
-    example: of the input, one.
-    asked: what may be tried; None: everything but several chunks.
+    machines: the model is trained on them.
+    batch: examples of a step, on all replicas together.
+    example: one example of the input.
+    asked: what may be tried; None: everything except several chunks.
     software: what a training system does; None: what is usual today.
-    best: plans to find, of different grids.
+    best: number of plans to find, with different grids.
     Raises UserError for what is impossible, whatever the memory.
     """
     return search(Pricing(Layers(make, example, machines.gpu), machines, batch, software), asked or Asked(), best)
 
 
 def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
-    """The fastest ways to train a model whose layers' costs may be known already.
+    """Find the fastest ways to train a model whose layers' costs may already be known.
 
     pricing: of the model on its machines, with its batch.
     asked: what may be tried.
-    best: plans to find, of different grids.
+    best: number of plans to find, with different grids.
     Raises UserError for what is impossible, whatever the memory.
     """
     begin = time.perf_counter()
@@ -130,7 +130,7 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
 
 
 def why(best: Sequence[Plan]) -> str:
-    """One line: why the runner-up loses. Empty where there is none.
+    """Explain in one line why the runner-up is slower; "" where there is none.
 
     best: plans, the fastest first.
     """
@@ -169,7 +169,7 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
                 tried = list(candidates(grid, pricing.batch, size, chunks, asked.checkpoints, asked.zeros))
                 yield from tried
                 if not any(pricing.fits(c) for c in tried):
-                    break  # nor would larger micro-batches
+                    break  # larger micro-batches would not fit either
 
 
 def _check(machines: Machines, asked: Asked) -> None:
@@ -190,7 +190,7 @@ def _check(machines: Machines, asked: Asked) -> None:
 
 
 def _nothing(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> str:
-    """Why there is no candidate."""
+    """Explain why there is no candidate."""
     if asked.tensor in refused:
         return f"--tensor {asked.tensor}: {refused[asked.tensor]}"
     gpus, count = pricing.machines.gpus, len(pricing.layers.parameters(1))
@@ -206,10 +206,10 @@ def _nothing(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> str:
 
 
 def _fastest(pricing: Pricing, fitting: Sequence[Candidate], best: int) -> tuple[list[Plan], int]:
-    """Of each of the fastest grids the fastest plan; of equals what needs less memory. And how many were replayed.
+    """Return the fastest plan of each of the fastest grids, and how many pipelines were replayed.
 
-    Candidates are looked at in the order of a time that they take at least: as soon as that is more than the best ones
-    take, none that follows can be among them.
+    Of equally fast plans, the one that needs less memory is taken. Candidates are visited in the order of a lower bound
+    of their time: as soon as that is more than the best ones take, no later candidate can be among them.
     """
     heap = [(pricing.least(c), i, c) for i, c in enumerate(fitting)]
     heapq.heapify(heap)

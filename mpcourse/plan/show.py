@@ -27,8 +27,8 @@ COLUMNS = (
 def show(plans: Plans, machines: Machines) -> None:
     """Print the best plans, or what the smallest one lacks.
 
-    plans: what the search found.
-    machines: that it was made for.
+    plans: the search's result.
+    machines: the machines that it was made for.
     """
     out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 84)
     gpus = f"{machines.gpus} {machines.gpu.name}, {min(machines.per_node, machines.gpus)} a node"
@@ -52,10 +52,10 @@ def show(plans: Plans, machines: Machines) -> None:
 
 
 def lacking(plans: Plans, machines: Machines) -> str:
-    """What the smallest plan needs, and what a GPU lacks for it.
+    """Say what the smallest plan needs, and what a GPU lacks for it.
 
     plans: of a search in which nothing fits.
-    machines: that it was made for.
+    machines: the machines that it was made for.
     """
     plan = plans.smallest
     assert plan is not None
@@ -73,7 +73,7 @@ def _how(plan: Plan) -> str:
 
 
 def _table(plans: Plans) -> Table:
-    """About 80 columns wide."""
+    """Make a table, about 80 columns wide."""
     chunks = any(plan.candidate.chunks > 1 for plan in plans.best)
     parts = [part for part in PARTS if part != "context"]  # the search has no such axis
     columns = ["grid", *(["chunks"] if chunks else []), "micro", "ckpt", "ZeRO", "GiB", "step", *parts[:-1], "Adam"]

@@ -9,18 +9,19 @@ from mpcourse.zero.model_states import GRADIENTS
 class Software:
     """What a training system does. Defaults are what is usual today.
 
-    gradients: bytes a parameter that gradients take, 2 in halves; the weights' 2 and the optimizer's 12 are Adam's in
-    mixed precision (ZeRO, Rajbhandari et al. 2020, section 3.1).
+    gradients: bytes per parameter that gradients take, 2 in half precision. The weights' 2 and the optimizer's 12 are
+    Adam's in mixed precision (ZeRO, Rajbhandari et al. 2020, section 3.1).
     split_transfers: each rank of the tensor axis sends its share of what goes to the next stage, and neighbours put the
     shares together (Narayanan et al. 2021, section 4.1).
-    blocking: a stage waits for its messages to the next one; else it goes on.
+    blocking: a stage waits for its messages to the next one; otherwise it continues.
     overlap: gradients are summed while the last micro-batch's backward runs, where there is one stage.
-    pipeline_overlap: likewise where there are several.
-    buckets: bytes a parameter of buffers that gradients are copied to, to be summed while one stage's backward runs.
-    whole_node: ZeRO's stage 3 gathers over all cards of a node, each for its share; without, along one ring, at the
+    pipeline_overlap: likewise where there are several stages.
+    buckets: bytes per parameter of buffers to which gradients are copied, to be summed while one stage's backward runs.
+    whole_node: ZeRO's stage 3 gathers over all cards of a node, each for its share; otherwise along one ring, at the
     rate of one card.
-    interleaved: stages that a pipeline has at least, if each has several parts of the model.
-    equal: all stages have as many layers of the kind that most are; else the dearest takes as little time as can be.
+    interleaved: the least number of stages with which a pipeline may have several parts of the model on each.
+    equal: all stages have equally many layers of the most frequent kind; otherwise the slowest stage is made as fast as
+    possible.
     """
 
     gradients: int = GRADIENTS
@@ -35,10 +36,11 @@ class Software:
 
 
 # Megatron-LM of 2021, by its scripts for the paper (examples/sc21, commit 6985e58) and the code at that commit:
-# gradients in float16, and copies in float32 for the optimizer (its documentation counts 20 bytes a parameter); torch's
-# DistributedDataParallel where there is one stage, with buckets, as it was without gradient_as_bucket_view; gradients
-# summed after the last backward where there are several; sends and receives that are waited for; stages of equally many
-# layers; no interleaving of two stages (megatron/arguments.py refuses it). ZeRO-3 there: DeepSpeed's of the time.
+# gradients in float16, and copies in float32 for the optimizer (its documentation counts 20 bytes per parameter);
+# torch's DistributedDataParallel where there is one stage, with buckets, as it was without gradient_as_bucket_view;
+# gradients summed after the last backward where there are several; sends and receives that are waited for; stages of
+# equally many layers; no interleaving of two stages (megatron/arguments.py refuses it). ZeRO-3 there is DeepSpeed's of
+# the time.
 MEGATRON_2021 = Software(
     gradients=6,
     split_transfers=True,

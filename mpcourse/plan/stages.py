@@ -17,7 +17,7 @@ class Part:
     forward_sums, backward_sums: seconds of the tensor axis's all-reduces in them.
     forward_exchange, backward_exchange: seconds to gather the context axis's keys and values, and to scatter gradients.
     held: bytes that a micro-batch in flight keeps here.
-    working: bytes beside these at the fullest moment.
+    working: further bytes at the fullest moment.
     output: bytes that go to the next part.
     """
 
@@ -33,7 +33,7 @@ class Part:
 
 
 def cut(costs: Sequence[LayerCost], parts: int) -> list[int]:
-    """How many layers each part has, such that the dearest one takes least.
+    """Return how many layers each part has, so that the slowest part takes the least time.
 
     costs: of each layer.
     parts: 1 to as many as there are layers.
@@ -42,13 +42,13 @@ def cut(costs: Sequence[LayerCost], parts: int) -> list[int]:
 
 
 def cut_equally(structures: Sequence[Hashable], parts: int) -> list[int] | None:
-    """How many layers each part has, such that all have equally many of the kind that most layers are.
+    """Return how many layers each part has, so that all have equally many of the most frequent kind.
 
-    structures: of each layer, equal for those of a kind.
+    structures: of each layer, equal for layers of one kind.
     parts: 1 or more.
 
-    What stands before these goes to the first part, what follows to the last. None where their number does not allow
-    it.
+    Layers before these go to the first part, layers after them to the last. Return None where their number does not
+    allow it.
     """
     (kind, count), *_ = Counter(structures).most_common(1)
     if count % parts:
@@ -62,18 +62,18 @@ def cut_equally(structures: Sequence[Hashable], parts: int) -> list[int] | None:
 def part(
     costs: Sequence[LayerCost], checkpoint: bool, seconds: Callable[[int], float], gather: Callable[[int], float]
 ) -> Part:
-    """What consecutive layers cost together.
+    """Return what consecutive layers cost together.
 
     costs: of each of them.
-    checkpoint: each layer keeps its input alone, and is run once more, all-reduces and all, when backward reaches it.
-    seconds: of an all-reduce of so many bytes along the tensor axis.
-    gather: seconds of an all-gather along the context axis, which leaves so many bytes on each rank.
+    checkpoint: each layer keeps only its input, and runs once more, with its all-reduces, when backward reaches it.
+    seconds: takes bytes, returns the seconds of an all-reduce of so many along the tensor axis.
+    gather: takes bytes, returns the seconds of an all-gather along the context axis that leaves so many on each rank.
     """
     forward, sums = sum(c.forward for c in costs), sum(seconds(n) for c in costs for n in c.forward_sums)
     backward_sums = sum(seconds(n) for c in costs for n in c.backward_sums)
     backward, exchange = sum(c.backward for c in costs), sum(gather(c.exchanged) for c in costs)
     held = sum(c.given if checkpoint else c.held for c in costs)
-    # Of the layer that works now, what it holds stands among `held` already, unless it is made anew.
+    # What the layer that works now holds is already counted in `held`, unless it is made anew.
     working = max(c.working if checkpoint else c.working - c.held for c in costs)
     if checkpoint:
         backward, backward_sums = backward + forward, backward_sums + sums

@@ -4,23 +4,23 @@ from collections.abc import Sequence
 
 from mpcourse.pipeline import Costs, Execution, interleaved_one_f_one_b, replay
 
-EQUAL = 1e-9  # of two times, relative to the whole
+EQUAL = 1e-9  # tolerance for two times, relative to the whole
 
 
 def makespan(
     stages: int, microbatches: int, chunks: int, forward: Sequence[float], backward: Sequence[float],
     transfer: Sequence[float],
 ) -> float:  # fmt: skip
-    """Seconds of (interleaved) 1F1B from the first start to the last end, as `mpcourse.pipeline.replay` has them.
+    """Return the seconds of (interleaved) 1F1B from first start to last end, as `mpcourse.pipeline.replay` gives them.
 
-    stages: how many.
-    microbatches: how many.
+    stages: their number.
+    microbatches: their number.
     chunks: parts of the model on each stage.
     forward, backward: seconds of a micro-batch on each part of the model, in its order, stages * chunks of them.
     transfer: seconds over each cut between parts.
 
-    Of many micro-batches fewer are replayed, until the pipeline is steady: then what so many micro-batches more take is
-    known, and the rest is a multiple of it.
+    Of many micro-batches fewer are replayed, until the pipeline is steady. Then the time of a number of further
+    micro-batches is known, and the rest is a multiple of it.
     """
     costs = Costs(forward, backward, transfer=transfer)
 
@@ -39,20 +39,21 @@ def makespan(
 
 
 def _steady(done: Execution, chunks: int) -> tuple[int, float] | None:
-    """After how many micro-batches everything repeats itself, and how much later; None where nothing does yet.
+    """Return after how many micro-batches everything repeats, and how much later; None where nothing does yet.
 
-    A stage's list is, up to its last forward, the beginning of that for more micro-batches. An action begins when the
-    latest of some earlier ones has ended, none of which is further back than the micro-batches in flight. So if on all
-    stages all actions for that long begin by the same time later than those of `period` micro-batches before, all that
-    follow will. Mostly each repeats the one before. But where messages go back and forth for longer than the stages
-    between compute, the pace is set by those in flight between two stages, and these repeat together.
+    Up to its last forward, a stage's list is the beginning of its list for more micro-batches. An action begins when
+    the latest of some earlier ones has ended, and none of these is further back than the micro-batches in flight. So
+    if, on all stages, all actions of that span begin by the same time later than those of `period` micro-batches
+    before, all later ones will. Usually each micro-batch repeats the one before. But where messages between stages take
+    longer than the stages between them compute, the micro-batches in flight between two stages set the pace, and these
+    repeat together.
     """
     stages, whole = len(done.stages), done.makespan
     starts = []
     for row in done.stages:
         last = max(i for i, timed in enumerate(row) if timed.action.kind == "F")
         starts.append([timed.start for timed in row[: last + 1]])
-    window = 4 * chunks * stages  # actions: a forward and a backward of each chunk, 2 micro-batches a stage
+    window = 4 * chunks * stages  # actions: a forward and a backward of each chunk, 2 micro-batches per stage
     unit = 1 if chunks == 1 else stages
     for period in range(unit, stages * unit + 1, unit):
         back = 2 * chunks * period
@@ -67,11 +68,10 @@ def _steady(done: Execution, chunks: int) -> tuple[int, float] | None:
 
 
 def least(stages: int, microbatches: int, chunks: int, forward: Sequence[float], backward: Sequence[float]) -> float:
-    """Seconds that `makespan` is never below: what each stage does, and what must come before its first and after its
-    last action.
+    """Return a lower bound of `makespan`: each stage's work, and what must come before and after it.
 
-    stages: how many.
-    microbatches: how many.
+    stages: their number.
+    microbatches: their number.
     chunks: parts of the model on each stage.
     forward, backward: seconds of a micro-batch on each part of the model, in its order, stages * chunks of them.
     """
@@ -79,7 +79,7 @@ def least(stages: int, microbatches: int, chunks: int, forward: Sequence[float],
     for s in range(stages):
         work = microbatches * (sum(forward[s::stages]) + sum(backward[s::stages]))
         around = sum(forward[:s]) + sum(backward[:s])
-        # Until its first gradient comes back a stage has no more to do than the forwards that 1F1B allows it.
+        # Until its first gradient comes back, a stage has only the forwards that 1F1B allows it.
         later = sum(forward[s + 1 :]) + sum(backward[s + 1 :]) if chunks == 1 else 0.0
         wait = max(0.0, later - (stages - 1 - s) * forward[s])
         bound = max(bound, work + around + wait)
@@ -87,16 +87,16 @@ def least(stages: int, microbatches: int, chunks: int, forward: Sequence[float],
 
 
 def in_flight(stages: int, microbatches: int, chunks: int, stage: int) -> float:
-    """The most micro-batches whose activations a stage of (interleaved) 1F1B holds; one of a chunk is 1 / chunks.
+    """Return the most micro-batches whose activations a stage of (interleaved) 1F1B holds.
 
-    stages: how many.
-    microbatches: how many.
-    chunks: parts of the model on each stage.
+    stages: their number.
+    microbatches: their number.
+    chunks: parts of the model on each stage; one chunk of a micro-batch counts 1 / chunks.
     stage: its number, from 0.
     """
     if chunks == 1:
         return min(microbatches, stages - stage)
     rounds = max(1, microbatches // stages)
-    group = microbatches // rounds + (microbatches % rounds > 0)  # the first one, as interleaved_one_f_one_b makes it
+    group = microbatches // rounds + (microbatches % rounds > 0)  # the first group of interleaved_one_f_one_b
     ahead = (chunks - 1) * group + 2 * (stages - 1 - stage)
     return min(microbatches * chunks, ahead + 1) / chunks

@@ -1,4 +1,4 @@
-"""Figures of the course, drawn from plain records. Nothing else in mpcourse knows matplotlib's plotting."""
+"""Figures of the course, drawn from plain records. Only this room of mpcourse uses matplotlib's plotting."""
 
 from mpcourse.plot.accuracy import accuracy_against
 from mpcourse.plot.chunks import chunks

@@ -1,4 +1,4 @@
-"""Accuracy over a training, against all that one may count it by."""
+"""Accuracy over a training, against each quantity by which its length may be counted."""
 
 from collections.abc import Container, Mapping, Sequence
 
@@ -17,11 +17,11 @@ def accuracy_against(
     title: str,
     log: Container[str] = (),
 ) -> Figure:
-    """Test accuracy of several ways to train, once against each count: the mean over seeds.
+    """Plot the test accuracy of several ways to train, once against each count: the mean over seeds.
 
-    axes: label of an x axis -> way -> where on it the accuracy was looked at. accuracy: way -> for each seed a value
-    (percent) for each look; of each way equally many seeds, two or more. The band around a mean is two of its standard
-    errors to each side. log: axes that grow by factors.
+    axes: label of an x axis -> way -> positions on it at which the accuracy was measured. accuracy: way -> for each
+    seed a value (percent) for each position; all ways have equally many seeds, two or more. The band around a mean is
+    two of its standard errors to each side. log: axes with a logarithmic scale.
     """
     seeds = len(next(iter(accuracy.values())))
     made, panels = figure(title, columns=len(axes), width=7.4, height=3.4)

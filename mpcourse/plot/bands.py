@@ -1,4 +1,4 @@
-"""How well a mean over seeds is known: a line, and a band of two standard errors to each side of it."""
+"""How precisely a mean over seeds is known: a line, and a band of two standard errors to each side of it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from matplotlib.lines import Line2D
 
 
 def draw_mean(axis: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str, **look: Any) -> Line2D:
-    """Draw the mean over seeds, and its band; the line.
+    """Draw the mean over seeds, and its band; return the line.
 
-    x: places. seeds: for each seed, two or more, a value for each place. look: of the line, in matplotlib's words.
+    x: (n,) positions. seeds: for each seed, two or more, n values. look: keywords of Axes.plot.
     """
     y = np.array(seeds, float)
     mean, error = y.mean(0), y.std(0, ddof=1) / len(y) ** 0.5

@@ -1,4 +1,4 @@
-"""Whose sums a rank's chunks hold: the ring all-reduce and its like, round by round."""
+"""Which ranks' sums a rank's chunks hold: the ring all-reduce and its like, round by round."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,11 +17,12 @@ COMPLETE: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "marke
 
 
 def chunks(counts: np.ndarray, only: Sequence[int] | None = None, title: str | None = None) -> Figure:
-    """One panel a round: ranks down, chunks of x across, and in each chunk a stripe for each rank that is in its sum.
+    """Draw one panel per round: ranks down, chunks of x across, in each chunk a stripe for each rank in its sum.
 
-    counts: as `mpcourse.collectives.rounds` returns them. only: the rounds to draw; all of them where it is None.
-    What a round has changed has a black frame; a chunk that holds every rank once is complete, and wears a dot. A rank
-    that is in a sum more than once has its number written in its stripe. Raises ValueError for a round there is not.
+    counts: as `mpcourse.collectives.rounds` returns them. only: the rounds to draw; None: all of them.
+    A chunk that a round has changed has a black frame. A chunk that holds every rank once is complete, and has a dot. A
+    rank that is in a sum more than once has its number written in its stripe. Raises ValueError for a round that does
+    not exist.
     """
     shown = list(range(len(counts)) if only is None else only)
     if not shown or not all(0 <= t < len(counts) for t in shown):
@@ -47,7 +48,7 @@ def chunks(counts: np.ndarray, only: Sequence[int] | None = None, title: str | N
 
 
 def _panel(axis: Axes, counts: np.ndarray, t: int, names: bool) -> None:
-    """names: of the ranks, which all panels of a row share."""
+    """Draw one round. names: whether to write the ranks' names, which all panels of a row share."""
     ranks, length = counts.shape[1:3]
     for rank in range(ranks):
         for i in range(length):

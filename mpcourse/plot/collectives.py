@@ -11,13 +11,13 @@ from matplotlib.patches import Rectangle
 from mpcourse.plot.style import INK, color, figure, ink_on
 
 GAP = 1.6  # between the arrays before and after, in boxes
-LETTERS = "ABCDEFG"  # of ranks: in a grey print two colours may look alike
+LETTERS = "ABCDEFG"  # of ranks, because in a grey print two colours may look alike
 
 
 def marked(ranks: int) -> np.ndarray:
-    """For each rank as many numbers as there are ranks, each a bit of its own: sums of them tell what was added.
+    """Make for each rank as many numbers as there are ranks, each one bit, so that sums show what was added.
 
-    Shape (ranks, ranks), int64. Raises ValueError for more than 7 ranks, for whom 63 bits are too few.
+    Shape (ranks, ranks), int64. Raises ValueError for more than 7 ranks, which need more than 63 bits.
     """
     if not 1 <= ranks <= 7:
         raise ValueError(f"1 to 7 ranks can be told apart in a number of 64 bits, not {ranks}")
@@ -25,10 +25,10 @@ def marked(ranks: int) -> np.ndarray:
 
 
 def collectives(calls: Mapping[str, tuple[Any, Any]], title: str, columns: int = 2) -> Figure:
-    """A panel for each call: on the left what each rank has before it, on the right what it has after it.
+    """Draw a panel for each call: on the left what each rank has before it, on the right what it has after it.
 
     calls: name -> (before, after), each of shape (ranks, numbers), with numbers of `marked` and their sums; 0: nothing.
-    Colour and letter are the rank that a number comes from (A: rank 0), the digit is its place there. Stripes are a
+    Colour and letter show the rank that a number comes from (A: rank 0), and the digit its place there. Stripes show a
     sum, on which only the place is written.
     """
     ranks = len(next(iter(calls.values()))[0])

@@ -6,16 +6,17 @@ from matplotlib.patches import Rectangle
 
 from mpcourse.plot.style import INK, color, figure, shade
 
-BATCH, WIDTH, HIDDEN, GAP = 1.0, 1.2, 2.4, 0.55  # sizes of the matrices in the drawing, and between them
+BATCH, WIDTH, HIDDEN, GAP = 1.0, 1.2, 2.4, 0.55  # sizes of the matrices in the drawing, and the space between them
 HATCHES = ("", "///", "...", "xx")
 
 
 def column_row(devices: int, title: str) -> Figure:
-    """X A = H, and H B = the sum of one partial result a device, each block of A, H and B in its device's colour.
+    """Draw X A = H, and H B = the sum of partial results, with each block in its device's colour.
 
-    As Megatron-LM cuts the two layers of an MLP block (Shoeybi et al., 2019, section 3): A by columns, so that the
-    function between the layers needs nothing of another device, B by rows. devices: 2 to 4. Raises ValueError for
-    other numbers.
+    The cut is Megatron-LM's for the two layers of an MLP block (Shoeybi et al., 2019, section 3): A by columns, so that
+    the function between the layers needs nothing from another device, and B by rows. Each device has one partial
+    result.
+    devices: 2 to 4. Raises ValueError for other numbers.
     """
     if not 2 <= devices <= 4:
         raise ValueError(f"2 to 4 devices can be drawn apart, not {devices}")
@@ -54,7 +55,7 @@ def _matrix(
     axis: Axes, at: float, high: float, wide: float, name: str, caption: str,
     columns: int = 1, rows: int = 1, of: int | None = None,
 ) -> float:  # fmt: skip
-    """Draw one from `at` on, in blocks of one device each, or whole as device `of` has it; where it ends."""
+    """Draw a matrix from `at` on, in blocks of one device each, or whole as device `of` has it; return its end."""
     for block in range(columns * rows):
         device = block if columns * rows > 1 else of
         x, top = (
@@ -69,5 +70,5 @@ def _matrix(
 
 
 def _caption(axis: Axes, middle: float, high: float, text: str) -> None:
-    """Below a matrix of this height."""
+    """Write a caption below a matrix of this height."""
     axis.text(middle, -high / 2 - 0.1, text, ha="center", va="top", fontsize=8, color=INK)

@@ -12,9 +12,9 @@ from mpcourse.virtual.gpus.ledger import size
 
 
 def twins(copies: Iterable[Event]) -> list[tuple[Event, Event | None]]:
-    """Each copy of forward, in order, and the copy of backward that its gradient takes; None where none does.
+    """Return each copy of forward, in order, with the copy of backward that its gradient takes, or None.
 
-    Backward goes through the copies of forward from the last to the first, and leaves out whose gradient nobody needs.
+    Backward passes the copies of forward from the last to the first, and leaves out those whose gradient is not needed.
     """
     copies = list(copies)
     back = [e for e in copies if e.phase == "backward"]
@@ -27,14 +27,14 @@ def twins(copies: Iterable[Event]) -> list[tuple[Event, Event | None]]:
 
 
 def copies(source: Box | Iterable[Event], title: str) -> Figure:
-    """The copies of a training step as arrows: forward from left to right, then backward, mirrored.
+    """Draw the copies of a training step as arrows: forward from left to right, then backward, mirrored.
 
-    source: a box, or events, of one step. A dotted line stands where a copy of forward has none in backward.
+    source: a box, or events, of one step. A dotted line shows that a copy of forward has no copy in backward.
     Raises ValueError where nothing was copied in forward.
     """
     pairs = twins(e for e in events_of(source) if e.kind == "copy")
     if not pairs:
-        raise ValueError("no copies to draw: no event of forward is of kind 'copy'")
+        raise ValueError("no copies to draw: no event of forward has the kind 'copy'")
     names = sorted({name for e, _ in pairs for name in e.lane.split(ARROW)}, key=lane_order)
     made, (axis,) = figure(title, height=0.7 * len(names) + 1.2)
     n = len(pairs)

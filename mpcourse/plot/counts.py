@@ -10,8 +10,9 @@ from mpcourse.plot.style import COLORS, INK, figure, label
 
 
 def counts(rows: Mapping[str, Sequence[int]], x_label: str, counted: str, title: str) -> Figure:
-    """rows: name -> whole numbers, of any order. A panel for each, with a bar for each number, in percent of its row.
+    """Draw a panel with a bar for each number, in percent of its row.
 
+    rows: name -> whole numbers, in any order.
     counted: what has these numbers.
     Raises ValueError where a row is empty.
     """

@@ -15,7 +15,7 @@ AXES = {"step": "updates", "epoch": "epochs", "seconds": "seconds of training"}
 def learning_curves(
     groups: Mapping[str, Sequence[LearningCurve]], title: str, by: str = "epoch", accuracy_from: float | None = None
 ) -> Figure:
-    """Training loss (left) and test accuracy (right) of groups of runs: the mean, and a band from least to most.
+    """Plot training loss (left) and test accuracy (right) of groups of runs: the mean, and a band from least to most.
 
     groups: name -> curves that were recorded at the same steps, one for each seed. by: "step", "epoch" or "seconds".
     accuracy_from: where the accuracy axis begins, in percent; None: fitted to the curves.
@@ -39,7 +39,7 @@ def learning_curves(
 
 
 def each_run(groups: Mapping[str, Sequence[LearningCurve]], title: str, by: str = "epoch", line: float = 90) -> Figure:
-    """Test accuracy of every run of a group, a panel for each group: which runs fail is seen, as no band shows it.
+    """Plot the test accuracy of every run, a panel for each group. This shows which runs fail, as no band does.
 
     groups: name -> a curve for each seed. by: "step", "epoch" or "seconds". line: an accuracy (percent) to compare
     with; a panel's heading counts the runs that end below it, which are drawn in another colour, dashed.

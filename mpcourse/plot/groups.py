@@ -1,4 +1,4 @@
-"""Which ranks talk to each other, along each axis of a grid."""
+"""Which ranks send messages to each other, along each axis of a grid."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,14 +7,14 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from mpcourse.plot.style import INK, color, figure
 
-BLACK_ON = ("#E69F00", "#56B4E9", "#F0E442", "#CC79A7")  # fills on which black is read better than white
+BLACK_ON = ("#E69F00", "#56B4E9", "#F0E442", "#CC79A7")  # fills on which black is easier to read than white
 
 
 def groups(axes: Mapping[str, Sequence[Sequence[int]]], nodes: Sequence[int], title: str) -> Figure:
-    """A panel for each axis: ranks as boxes on their nodes; those of one communicator share a colour and a letter.
+    """Draw a panel for each axis: ranks as boxes on their nodes; a communicator's ranks share a colour and a letter.
 
-    axes: for each axis its groups of ranks. nodes: of each rank the number of its node. A group that is on more than
-    one node is said so below the panel. Raises ValueError where groups and nodes do not name the same ranks.
+    axes: for each axis its groups of ranks. nodes: for each rank the number of its node. A line below the panel names a
+    group that is on more than one node. Raises ValueError where groups and nodes do not name the same ranks.
     """
     for axis, axis_groups in axes.items():
         if sorted(rank for group in axis_groups for rank in group) != list(range(len(nodes))):

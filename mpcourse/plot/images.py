@@ -7,7 +7,7 @@ from mpcourse.plot.style import INK, figure
 
 
 def contact_sheet(examples: Examples, title: str, columns: int = 10, rows: int = 3) -> Figure:
-    """The first images of each class, a column for each class, so that the spread within a class is seen."""
+    """Show the first images of each class, a column for each class, so that the spread within a class is seen."""
     made, (axis,) = figure(title, height=0.55 * rows + 0.8)
     side = examples.images.shape[-1]
     for digit in range(columns):

@@ -26,11 +26,12 @@ def lines(
     verticals: Mapping[str, float] | None = None,
     single: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
-    """rows: name -> for each x a value, or several (of one seed each): then their mean, and a band from least to most.
+    """Draw a line for each variant.
 
-    NaN leaves a place out. references: name -> a height to compare with. log: x grows by factors. formulas: name -> a
-    value for each x, drawn as a dashed line without marks. log_y: heights grow by factors, too. verticals: name -> an x
-    to mark. single: name -> (x, y) of a value that stands by itself, such as a published one: an open circle.
+    rows: name -> for each x a value, or several (one for each seed): then their mean, and a band from least to most.
+    NaN leaves a place out. references: name -> a height to compare with. log: a logarithmic x axis. formulas: name -> a
+    value for each x, drawn as a dashed line without marks. log_y: a logarithmic y axis. verticals: name -> an x to
+    mark. single: name -> (x, y) of a value by itself, such as a published one: an open circle.
     """
     made, (axis,) = figure(title)
     for i, (name, values) in enumerate(rows.items()):
@@ -53,7 +54,7 @@ def lines(
         axis.yaxis.set_minor_locator(NullLocator())
     for i, (name, place) in enumerate((verticals or {}).items()):
         axis.axvline(place, color=INK, linewidth=0.8, linestyle=(":", "-.")[i % 2])
-        left = any(other > place for other in (verticals or {}).values())  # whose line would run through the name
+        left = any(other > place for other in (verticals or {}).values())  # otherwise a line would cross the name
         axis.annotate(
             name, (place, 0.5 + 0.08 * i), (-4 if left else 4, 2), xycoords=axis.get_xaxis_transform(),
             textcoords="offset points", fontsize=8, color=INK, ha="right" if left else "left",
@@ -68,7 +69,7 @@ def lines(
 
 
 def _name_reference(axis: Axes, x: Sequence[float], height: float, name: str, rows: Sequence) -> None:
-    """Above the reference's left end, or above its right end where only there no line runs through the name."""
+    """Write a name above the reference's left end, or above its right end if only there no line crosses the name."""
 
     def place(value: float) -> float:
         return axis.transAxes.inverted().transform(axis.transData.transform((x[0], value)))[1]
@@ -83,7 +84,7 @@ def _name_reference(axis: Axes, x: Sequence[float], height: float, name: str, ro
 
 
 def label_bytes(made: Figure, nbytes: Sequence[int]) -> None:
-    """Name the places of a logarithmic x axis in B, KiB and MiB."""
+    """Label the ticks of a logarithmic x axis in B, KiB and MiB."""
     names = [size(n).replace(".00", "") for n in nbytes]
     made.axes[0].set_xticks(list(nbytes), names, rotation=40)
     made.axes[0].set_xlabel("size of the array")

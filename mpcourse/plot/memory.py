@@ -1,4 +1,4 @@
-"""What holds a device's memory, and when there is most of it."""
+"""What holds a device's memory, and when it is fullest."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from mpcourse.plot.style import INK, KIND_COLORS, KIND_HATCHES, figure, label
 from mpcourse.virtual import Box
 from mpcourse.virtual.gpus.ledger import KINDS, Peak, size
 
-COLUMNS = 900  # of a panel; of what lies within one of them the fullest moment is drawn
+COLUMNS = 900  # of a panel; for each of them the fullest moment is drawn
 HATCHING = (1.0, 1.0, 1.0, 0.55)
 SEEN = 0.002  # part of a panel's height from which on a kind can be seen, and is in the legend
 NEAR = 0.6  # part of a device's memory from which on its end is drawn
@@ -22,8 +22,10 @@ NEAR = 0.6  # part of a device's memory from which on its end is drawn
 
 @dataclass
 class _Panel:
-    """What one device held, and when. moments: seconds and bytes by kind, after each change. issued: when the host had
-    issued each of its operations."""
+    """What one device held, and when.
+
+    moments: seconds and bytes by kind, after each change. issued: when the host had issued each of its operations.
+    """
 
     title: str
     box: Box
@@ -47,15 +49,15 @@ def memory(
     over: str = "time",
     beside: bool = False,
 ) -> Figure:
-    """Bytes by kind, stacked, with the peak and the operation and line that made it; a panel for each device.
+    """Draw bytes by kind, stacked, with the peak and what made it; a panel for each device.
 
-    box: one, or several by the names that their panels are to have, to compare what they held: on one scale, and each
-    from its own first change on.
-    device: which; None: all that ever held something. over: "time", on the host's clock from the first change on, or
-    "operations", how many the host had issued. beside: panels stand side by side, narrow, and their peaks tell bytes
-    alone; else one below the other. Where more happens than the panel has columns, a column shows its
-    fullest moment. Raises ValueError where there is nothing to draw, RuntimeError for a device that the box lacks or
-    where the box keeps no record.
+    The peak is labelled with its operation and line.
+    box: one, or several by the names of their panels, to compare what they held: on one scale, each from its own first
+    change on. device: the one to draw; None: all that ever held something. over: "time", on the host's clock from the
+    first change on, or "operations", the number that the host had issued. beside: draw narrow panels side by side,
+    whose peaks show bytes alone; otherwise one panel below the other. Where more happens than the panel has columns, a
+    column shows its fullest moment. Raises ValueError where there is nothing to draw, RuntimeError for a device that
+    the box lacks or where the box keeps no record.
     """
     if over not in ("time", "operations"):
         raise ValueError(f'over is "time" or "operations", not {over!r}')
@@ -100,7 +102,7 @@ def memory(
                 )
             bottom += height
         axis.set_xlim(edges[0], edges[-1])
-        axis.set_ylim(0, top / nbytes)  # one scale: panels are compared
+        axis.set_ylim(0, top / nbytes)  # one scale, because panels are compared
         axis.set_title(panel.title, fontsize=9, color=INK, loc="left")
         if is_near:
             axis.axhline(panel.capacity / nbytes, color=INK, linewidth=1, linestyle="--")
@@ -118,7 +120,7 @@ def memory(
         else:
             label(axis, "", byte_unit if axis is axes[0] else "")
             axis.tick_params(axis="y", labelleft=axis is axes[0])
-    if beside:  # one label below all, in the middle
+    if beside:  # one label below all panels, in the middle
         axes[(len(axes) - 1) // 2].set_xlabel(unit, x=0.5 if len(axes) % 2 else 1.05, fontsize=9, color=INK)
     held_by = [kinds for panel in panels for _, kinds in panel.moments]
     shown = {kind for kinds in held_by for kind, n in kinds.items() if n > SEEN * top}
@@ -137,7 +139,7 @@ def memory(
 
 
 def _panels(box: Box, device: int | str | torch.device | None, name: str) -> list[_Panel]:
-    """What to draw of a box. ValueError where there is nothing."""
+    """Return what to draw of a box. Raises ValueError where there is nothing."""
     wanted = range(len(box.devices)) if device is None else [_index(box, device)]
     issued = sorted(e.end for e in box.events if e.lane == "cpu" and e.kind != "wait")
     panels = []
@@ -153,7 +155,7 @@ def _panels(box: Box, device: int | str | torch.device | None, name: str) -> lis
 def _index(box: Box, device: int | str | torch.device) -> int:
     index = box.index_of(box.devices[device] if isinstance(device, int) and device < len(box.devices) else device)
     if index < 0:
-        raise ValueError(f"the ledger is of the devices {', '.join(box.names)}, not of the host's memory")
+        raise ValueError(f"the ledger covers the devices {', '.join(box.names)}, not the host's memory")
     return index
 
 
@@ -163,8 +165,11 @@ def _time_unit(seconds: float) -> tuple[float, str]:
 
 
 def _columns(x: np.ndarray, held: np.ndarray, first: float, last: float, whole: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Left edges of columns from `first` to `last`, and what was held at the fullest moment of each; at the end twice
-    what was held last. x: of each change; held: bytes after it, (changes, kinds). whole: columns are whole numbers."""
+    """Divide the axis from `first` to `last` into columns; return their left edges, and the most held in each.
+
+    The last edge is there twice, with what was held last. x: of each change; held: bytes after it, (changes, kinds).
+    whole: columns are whole numbers.
+    """
     count = COLUMNS
     if whole and last - first < COLUMNS:
         count = max(1, int(last - first))
@@ -175,14 +180,14 @@ def _columns(x: np.ndarray, held: np.ndarray, first: float, last: float, whole: 
     begins = np.searchsorted(x, edges[:-1])  # changes before each column
     heights = []
     for before, after in zip(begins, [*begins[1:], len(x)], strict=True):
-        chosen = before + int(np.argmax(total[before : after + 1]))  # the state on entering counts too
+        chosen = before + int(np.argmax(total[before : after + 1]))  # the state on entering counts, too
         heights.append(states[chosen])
     heights[-1] = states[-1]
     return edges, np.array([*heights, states[-1]])
 
 
 def _mark(axis: Axes, x: float, peak: Peak, nbytes: int, limit: int | None, from_start: bool, narrow: bool) -> None:
-    """A dot at the peak, and what made it, where there is room; narrow: there is some for its bytes alone."""
+    """Draw a dot at the peak, and write what made it where there is room; if `narrow`, write its bytes alone."""
     axis.plot([x], [peak.nbytes / nbytes], "o", color=INK, markersize=4, clip_on=False, zorder=5)
     doing = f"{peak.name} in {peak.phase}" if peak.phase else peak.name
     made = "from the start" if from_start else f"{doing}, {peak.asked}" if peak.asked else doing

@@ -9,7 +9,7 @@ from mpcourse.plot.style import INK, color, figure, label
 
 
 def message_cost(sizes: Sequence[int], seconds: Sequence[float], title: str) -> Figure:
-    """Time of one message against its size, and the line alpha + beta n whose relative errors are least in squares.
+    """Plot the time of one message against its size, with the line alpha + beta n of least squared relative errors.
 
     sizes: bytes. seconds: of one message of that size, one way.
     """
@@ -21,7 +21,7 @@ def message_cost(sizes: Sequence[int], seconds: Sequence[float], title: str) -> 
     axis.loglog(x, 1e6 * (alpha + beta * x), "--", color=color(1), linewidth=1.5, label="alpha + beta n")
     axis.axhline(1e6 * alpha, color=INK, linewidth=0.7, linestyle=":")
     for text, point, shift, side in (
-        (f"latency alpha = {1e6 * alpha:.2g} µs", (size[-1], 1e6 * alpha), (0, 4), "right"),  # there no point is near
+        (f"latency alpha = {1e6 * alpha:.2g} µs", (size[-1], 1e6 * alpha), (0, 4), "right"),  # no point is near there
         (
             f"beta = {1e9 * beta:.2g} ns a byte: bandwidth 1 / beta = {1e-9 / beta:.2g} GB/s",
             (size[-1], 1e6 * (alpha + beta * size[-1])),
@@ -36,10 +36,10 @@ def message_cost(sizes: Sequence[int], seconds: Sequence[float], title: str) -> 
 
 
 def split_message(nbytes: int, latency: float, bandwidth: float, title: str, most: int = 4**9) -> Figure:
-    """Time of `nbytes` bytes sent in 1, 2, 4, ... equal messages one after the other: latencies, bytes, and their sum.
+    """Plot the time of `nbytes` bytes sent in 1, 2, 4, ... equal messages: latencies, bytes, and their sum.
 
-    latency: seconds a message. bandwidth: bytes/s. most: messages. Where the first two are equal, a mark says how many
-    messages that is.
+    latency: seconds per message. bandwidth: bytes/s. most: messages. Where the first two are equal, a mark shows the
+    number of messages.
     """
     made, (axis,) = figure(title)
     counts = 2 ** np.arange(int(np.log2(most)) + 1)

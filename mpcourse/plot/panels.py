@@ -11,7 +11,9 @@ Curve = tuple[Sequence[float], Sequence[float]]
 
 
 def panels(curves: Mapping[str, Mapping[str, Curve]], y_label: str, title: str) -> Figure:
-    """curves: what x is -> name of a curve -> (x, y). Every panel has the same heights; x grows by factors.
+    """Draw the same curves against several quantities, a panel for each, with equal heights.
+
+    curves: what x is -> name of a curve -> (x, y). x is logarithmic.
 
     Raises ValueError where there is nothing to draw.
     """
@@ -30,7 +32,9 @@ def panels(curves: Mapping[str, Mapping[str, Curve]], y_label: str, title: str) 
 
 
 def side_by_side(quantities: Mapping[str, Curve], x_label: str, title: str) -> Figure:
-    """quantities: name -> (x, y). A panel for each with heights of its own, from 0; x grows by factors of two.
+    """Draw a panel for each quantity, with its own heights from 0.
+
+    quantities: name -> (x, y). x is logarithmic, by factors of two.
 
     Raises ValueError where there is nothing to draw.
     """

@@ -1,4 +1,4 @@
-"""What a whole consists of, row by row, beside what it was found to be."""
+"""What a whole consists of, row by row, beside its measured or published value."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, INK, color, figure, label
 
-HATCHES = ("", "/////", "....", "xxxx", "----")  # of the first part, mostly computation, none; then of what is sent
+HATCHES = ("", "/////", "....", "xxxx", "----")  # none for the first part, mostly computation; then for what is sent
 
 
 def parts(
@@ -16,7 +16,9 @@ def parts(
     marks: Mapping[str, float] | None = None,
     mark: str = "published",
 ) -> Figure:
-    """rows: name -> its parts, name -> length, which lie end to end in one bar. marks: of some rows, where a mark goes.
+    """Draw each row as one bar, made of its parts end to end.
+
+    rows: name -> its parts, name -> length. marks: for some rows, the position of a mark.
 
     The first row is the uppermost. A part called "bubble" looks as in a schedule. Raises ValueError where there is
     nothing to draw, or a mark for no row.

@@ -16,7 +16,7 @@ from mpcourse.plot.sliders import somebody_there
 
 
 class PlacingView:
-    """The buttons of a `Placing`, a line that says what a click did, and the figure, which each click draws anew."""
+    """The buttons of a `Placing`, a line that reports what a click did, and the figure, which each click redraws."""
 
     def __init__(self, placing: Placing) -> None:
         self.placing = placing
@@ -39,11 +39,11 @@ class PlacingView:
     def image(self) -> Image:
         made = drawn(self.placing)
         png = print_figure(made, "png", **InlineBackend.instance().print_figure_kwargs)
-        plt.close(made)  # or the notebook shows it once more
+        plt.close(made)  # or the notebook would show it once more
         return Image(png, format="png")
 
     def name_buttons(self) -> None:
-        """Each button has the name of what it would place; it is green where that can run now."""
+        """Name each button after what it would place, and make it green where that can run now."""
         for (stage, kind), button in self.buttons.items():
             action = self.placing.next(stage, kind)
             button.description = str(action or "-")
@@ -70,8 +70,8 @@ class PlacingView:
 def place_schedule(stages: int = 4, microbatches: int = 8, cap: int | None = 4) -> None:
     """Show a schedule of stage 0's first forwards, and in JupyterLab buttons to place all other actions.
 
-    cap: the most micro-batches in flight on a stage; None: no limit. In a page on the web, or in a notebook that
-    nbclient or nbval runs, the figure is there without buttons. Raises ValueError for numbers below 1.
+    cap: the most micro-batches in flight on a stage; None: no limit. In a web page, or in a notebook that nbclient or
+    nbval runs, the figure has no buttons. Raises ValueError for numbers below 1.
     """
     first = min(microbatches, microbatches if cap is None else cap)
     view = PlacingView(Placing(stages, microbatches, cap, [(0, "F")] * first))
@@ -81,7 +81,7 @@ def place_schedule(stages: int = 4, microbatches: int = 8, cap: int | None = 4) 
 
 
 def drawn(placing: Placing) -> Figure:
-    """What is placed so far, and the count of the bubble."""
+    """Draw what is placed so far, with the bubble's size."""
     limit = "" if placing.cap is None else f", at most {placing.cap:g} micro-batches in flight on a stage"
     total = 2 * placing.stages * placing.microbatches
     title = f"{placing.count} of {total} actions placed{limit}"
@@ -89,7 +89,7 @@ def drawn(placing: Placing) -> Figure:
 
 
 def describe(placing: Placing) -> str:
-    """What was reached: the bubble so far, or, of a complete schedule, how it compares with 1F1B."""
+    """Describe what was reached: the bubble so far or, for a complete schedule, how it compares with 1F1B."""
     run = placing.run
     reached = f"makespan {run.makespan:g}, {100 * run.bubble:.1f} % bubble, {max(run.peak):g} in flight at most"
     if not placing.complete:

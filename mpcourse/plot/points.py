@@ -1,4 +1,4 @@
-"""Choices as points: what each costs in one respect, and what in another."""
+"""Choices as points: what each costs in one respect, and what it costs in another."""
 
 from collections.abc import Mapping
 
@@ -14,10 +14,10 @@ def points(
     title: str,
     references: Mapping[str, float] | None = None,
 ) -> Figure:
-    """choices: name -> (x, y), less of both is better. references: name -> a height to compare with.
+    """Draw choices as points; less of both x and y is better.
 
-    Each name stands beside its point, on the side where no other point is near. Heights begin at 0. Raises ValueError
-    where there is no choice.
+    choices: name -> (x, y). references: name -> a height to compare with. Each name is written beside its point, on the
+    side where no other point is near. Heights begin at 0. Raises ValueError where there is no choice.
     """
     if not choices:
         raise ValueError("no choices to draw")
@@ -34,7 +34,7 @@ def points(
             name, (x, y), (8 * side, 0), textcoords="offset points", fontsize=8, color=INK, va="center",
             ha="right" if taken else "left",
         )  # fmt: skip
-    axis.set_xlim(left - 0.25 * wide, right + 0.55 * wide)  # the names take room on the right
+    axis.set_xlim(left - 0.25 * wide, right + 0.55 * wide)  # the names need room on the right
     axis.set_ylim(0, high)
     for name, height in (references or {}).items():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 FRESH, STALE, LATE = color(0), color(1), "white"
 WAITS: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "alpha": 0.5}
-SHORT = 0.01  # of the axis: a wait that is not seen
+SHORT = 0.01  # of the axis: a shorter wait is not seen
 
 
 def pushes(events: Iterable[Event], brought: "Sequence[Push]", title: str, end: float) -> Figure:
-    """Above, arrivals at the server; below, each worker's gradients. From the first one's start to `end` seconds.
+    """Draw arrivals at the server above, and below each worker's gradients, from the first start to `end` seconds.
 
-    events: of a run on virtual ranks. brought: what the only server saw, `Served.pushes[0]`. In each bar stands the
-    staleness of the gradient that is computed there, or a dash where it is dropped.
+    events: of a run on virtual ranks. brought: what the only server recorded, `Served.pushes[0]`. Each bar shows the
+    staleness of the gradient that is computed in it, or a dash where the gradient is dropped.
     """
     computed = [e for e in events if e.kind == "compute"]
     begun = min(e.start for e in computed)
@@ -37,7 +37,7 @@ def pushes(events: Iterable[Event], brought: "Sequence[Push]", title: str, end: 
         mine = [push for push in brought if push.worker == worker]
         gaps = [later.start - e.end for e, later in pairwise(spans) if e.end < begun + end]
         waits = waits or max(gaps, default=0.0) > SHORT * end
-        for e, push in zip(spans, mine, strict=False):  # a gradient that is under way in the end is not brought
+        for e, push in zip(spans, mine, strict=False):  # a gradient that is in flight at the end is not brought
             start, stop = 1e3 * (e.start - begun), 1e3 * (min(e.end - begun, end))
             if start >= 1e3 * end:
                 break

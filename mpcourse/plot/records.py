@@ -1,4 +1,4 @@
-"""What the figures of virtual hardware ask of records: which events, which lanes, in which order and colour."""
+"""What the figures of virtual hardware need from records: which events and lanes, in which order and colour."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ ARROW = " -> "
 
 
 def events_of(source: Box | Iterable[Event]) -> list[Event]:
-    """The events of a box, or the given ones. Raises ValueError where there are none."""
+    """Return the events of a box, or the given ones. Raises ValueError where there are none."""
     if not isinstance(source, Box):
         if events := list(source):
             return events
@@ -23,12 +23,12 @@ def events_of(source: Box | Iterable[Event]) -> list[Event]:
 
 
 def lane_order(lane: str) -> tuple:
-    """For sorting: the host, then devices, then links; within each by name, and vgpu:2 before vgpu:10."""
+    """Return a key for sorting: host, devices, links; within each by name, vgpu:2 before vgpu:10."""
     words = tuple((int(w), "") if w.isdigit() else (-1, w) for w in re.split(r"(\d+)", lane))
     return (ARROW in lane, lane.partition(ARROW)[0] != "cpu", words)
 
 
 def lane_color(lane: str) -> str:
-    """The colour of the device or rank whose number ends the name, of a link that of its source, else grey."""
+    """Return the colour of the device or rank whose number ends the name; a link has its source's; else grey."""
     number = re.search(r"\d+$", lane.partition(ARROW)[0])
     return color(int(number[0])) if number else GREY

@@ -1,4 +1,4 @@
-"""One variant after the other beside the same reference, where many curves in one panel would hide each other."""
+"""Each variant in a panel beside the same reference, because many curves in one panel would hide each other."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,12 +17,13 @@ def against_reference(
     y_label: str,
     title: str,
 ) -> Figure:
-    """A panel for each curve but the reference, which is dashed and grey in all of them; all have the same axes.
+    """Draw a panel for each curve except the reference, which is dashed and grey in all of them.
 
-    curves: name -> a curve over `x` for each seed, of equally many seeds, two or more. Drawn are the means over seeds,
-    and bands of two standard errors to each side. reference: one of these names. variants: what the legend calls the
-    other curves.
-    Raises ValueError for a reference that is not there, or that has no other beside it.
+    All panels have the same axes.
+    curves: name -> a curve over `x` for each seed; all have equally many seeds, two or more. Drawn are the means over
+    seeds, and bands of two standard errors to each side. reference: one of these names. variants: what the legend calls
+    the other curves.
+    Raises ValueError for a reference that does not exist, or if there is no other curve.
     """
     others = [name for name in curves if name != reference]
     if reference not in curves or not others:

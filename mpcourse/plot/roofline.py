@@ -13,19 +13,19 @@ from mpcourse.plot.style import INK, color, figure, label, shade
 from mpcourse.plot.timeline import STRENGTHS
 from mpcourse.virtual import Box, Event
 
-ELEMENTWISE = 1 / 8  # FLOP a byte of a kernel whose FLOPs are not counted: one for a float32 that it reads and writes
+ELEMENTWISE = 1 / 8  # FLOP/byte of a kernel whose FLOPs are not counted: one per float32 that it reads and writes
 LOWEST = 1e-4  # part of the peak at which the axis begins
 MARKS = {"forward": "o", "backward": "s", "optimizer": "D"}
-LAYERS = {"backward": 3, "forward": 4, "optimizer": 5}  # the larger marks below
+LAYERS = {"backward": 3, "forward": 4, "optimizer": 5}  # larger marks are drawn first
 NAMES = 3  # of kernels, beside marks that lie together
 
 
 def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, title: str, lane: str = "vgpu:0") -> Figure:
-    """Each kernel's rate against its arithmetic intensity, below the two roofs of the device.
+    """Plot each kernel's rate against its arithmetic intensity, below the two roofs of the device.
 
-    flops, bandwidth: what the device reaches, in FLOP/s and bytes/s. lane: the device. Products and convolutions
-    are counted; any other kernel is taken to do one FLOP for each float32 that it reads and writes. An area is the
-    share of the lane's time. Marks that lie together bear the names of those kernels that take the most of it.
+    flops, bandwidth: what the device reaches, in FLOP/s and bytes/s. lane: the device. FLOPs of products and
+    convolutions are counted; any other kernel is assumed to do one FLOP for each float32 that it reads and writes. An
+    area is the share of the lane's time. Marks that lie together have the names of the kernels that take most of it.
     Raises ValueError where the lane has no kernels.
     """
     kernels = [e for e in events_of(source) if e.lane == lane and e.kind == "compute" and e.nbytes and e.seconds > 0]
@@ -48,7 +48,7 @@ def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, titl
                 facecolor=shade(color(0), STRENGTHS[phase]), edgecolor="white", linewidth=0.8, marker=mark, label=phase,
                 zorder=LAYERS[phase],
             )  # fmt: skip
-    axis.set_ylim(flops * LOWEST / 1e12, 6 * flops / 1e12)  # what is lower takes no time that could be seen
+    axis.set_ylim(flops * LOWEST / 1e12, 6 * flops / 1e12)  # what is lower takes too little time to be seen
     _write_names(axis, zip(intensity, kernels, strict=True), ridge)
     for side, text in ((-1, "memory-bound"), (1, "compute-bound")):
         axis.annotate(
@@ -65,7 +65,7 @@ def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, titl
 
 
 def _write_names(axis: Axes, kernels: Iterable[tuple[float, Event]], ridge: float) -> None:
-    """What lies together, within a factor of three or so. kernels: intensity and event."""
+    """Name marks that lie together, within a factor of about three. kernels: intensity and event."""
     together: dict[tuple[int, int], list[tuple[float, float, Event]]] = defaultdict(list)
     for intensity, e in kernels:
         rate = intensity * e.nbytes / e.seconds / 1e12
@@ -78,9 +78,9 @@ def _write_names(axis: Axes, kernels: Iterable[tuple[float, Event]], ridge: floa
         names = sorted(seconds, key=lambda name: -seconds[name])
         text = ", ".join(names[:NAMES]) + (", ..." if len(names) > NAMES else "")
         intensity, rate, _ = max(marks, key=lambda mark: mark[2].seconds)
-        memory = intensity < ridge  # there is room on the right of what lies on the slope, and below the roof
+        memory = intensity < ridge  # there is room to the right of marks on the slope, and below the roof
         axis.annotate(
             text, (intensity, rate), (9, 0) if memory else (0, -18), textcoords="offset points", fontsize=7, color=INK,
             ha="left" if memory else "center", va="center",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},  # where the ridge's line runs through it
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},  # where the ridge's line crosses it
         )  # fmt: skip

@@ -14,14 +14,14 @@ from mpcourse.pipeline import Execution, Schedule, replay
 from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, INK, color, figure, ink_on, label, shade
 from mpcourse.plot.timeline import SWATCHES
 
-# As in a device's timeline: forward is light, backward full, what comes last dark.
+# As in a device's timeline: forward is light, backward full, and what comes last dark.
 SHADES = {"F": 0.4, "B": 1.0, "I": 1.0, "W": 1.55}
 NAMES = {"F": "forward", "B": "backward", "I": "backward, for the input", "W": "backward, for the weights"}
 CHUNKS = "abcdefghijklmnopqrstuvwxyz"
 POINTS = 400.0  # width of the axes in print
 FONT, SMALL = 6.5, 5.5  # of the numbers in blocks, and the smallest that can still be read
 DIGIT = 0.64  # width of a digit, in parts of the font's size
-FOOT = 0.18  # how much of a block a later chunk's foot takes
+FOOT = 0.18  # part of a block that a later chunk's foot takes
 
 
 def schedule(
@@ -30,11 +30,11 @@ def schedule(
     unit: str = "time (a forward takes 1, a backward 2)",
     until: float = 0.0,
 ) -> Figure:
-    """A row for each stage, in its colour; beside it its idle share, and how many micro-batches are in flight at most.
+    """Draw a row for each stage, in its colour, with its idle share and its most micro-batches in flight.
 
-    source: what `replay` or a run returned, or a schedule, which is replayed with its default costs; or several by
-    name, drawn one above the other on one time axis. unit: of that axis. until: where it ends at the least. Where a
-    stage has several chunks of the model, a letter says which. Raises IllegalAction for a schedule that cannot run,
+    source: what `replay` or a run returned, or a schedule, which is replayed with default costs; or several by name,
+    drawn one above the other on one time axis. unit: of that axis. until: the least end of the axis. Where a stage has
+    several chunks of the model, a letter names the chunk. Raises IllegalAction for a schedule that cannot run,
     ValueError where there is nothing to draw.
     """
     given = source if isinstance(source, Mapping) else {"": source}
@@ -67,7 +67,7 @@ def schedule(
 
 
 def _percent(share: float) -> str:
-    return f"{round(100 * share, 1):g} %"  # as beside the rows, 75 % and not 75.0 %
+    return f"{round(100 * share, 1):g} %"  # 75 % and not 75.0 %, as beside the rows
 
 
 def _draw(axis: Axes, run: Execution, longest: float) -> None:
@@ -109,7 +109,7 @@ def _draw(axis: Axes, run: Execution, longest: float) -> None:
 
 
 def _write(axis: Axes, number: str, letter: str, room: float, at: tuple[float, float], fill: str) -> None:
-    """The micro-batch, and the chunk's letter where there is room for it, `room` being in points."""
+    """Write the micro-batch, and the chunk's letter if there is room for it; `room` is in points."""
     for name in (number + letter, number):
         font = min(FONT, (room - 0.5) / (DIGIT * len(name)))
         if font >= SMALL:
@@ -118,11 +118,11 @@ def _write(axis: Axes, number: str, letter: str, room: float, at: tuple[float, f
 
 
 def _legend(runs: Sequence[Execution]) -> dict[str, Any]:
-    """Names, and what is drawn under them: a patch in the colour of each stage, of many the first few."""
+    """Return names and what is drawn under them: a patch in the colour of each stage, or of the first few."""
     kinds = {t.action.kind for run in runs for row in run.stages for t in row}
     names = NAMES if "I" in kinds else NAMES | {"B": "backward"}
     if {"B", "I"} <= kinds:
-        names = names | {"B": "backward", "I": "backward"}  # of one shade
+        names = names | {"B": "backward", "I": "backward"}  # both have one shade
     stages = range(min(SWATCHES, max(len(run.stages) for run in runs)))
     shown: dict[str, Any] = {}
     for kind in NAMES:

@@ -17,9 +17,9 @@ from matplotlib_inline.config import InlineBackend
 def sliders(draw: Callable[..., Figure], **choices: Sequence[Any]) -> None:
     """Show the figure that draw(**values) returns, and in JupyterLab a slider for each value.
 
-    choices: name -> the values to choose from, from left to right, hashable. The figure begins with those that are
-    `draw`'s own defaults, else with the first. It is an ordinary image in the notebook, so that it is also seen where
-    nothing can be moved: in a page on the web, or in a notebook that nbclient or nbval runs, which get no sliders.
+    choices: name -> the values to choose from, from left to right, hashable. The figure begins with `draw`'s own
+    defaults if they are among them, else with the first values. It is an ordinary image in the notebook, so that it is
+    also seen where nothing can be moved: in a web page, or in a notebook that nbclient or nbval runs, without sliders.
     Raises ValueError for a choice without values.
     """
     if empty := [name for name, values in choices.items() if not len(values)]:
@@ -27,11 +27,11 @@ def sliders(draw: Callable[..., Figure], **choices: Sequence[Any]) -> None:
     given = {name: p.default for name, p in inspect.signature(draw).parameters.items()}
     begin = {name: given[name] if given.get(name) in values else values[0] for name, values in choices.items()}
 
-    @functools.cache  # a slider that comes back is at once there
+    @functools.cache  # so that a value that comes back is shown at once
     def image(**values: Any) -> Image:
         made = draw(**values)
-        drawn = print_figure(made, "png", **InlineBackend.instance().print_figure_kwargs)  # as all others of a notebook
-        plt.close(made)  # or the notebook shows it once more
+        drawn = print_figure(made, "png", **InlineBackend.instance().print_figure_kwargs)  # like others of a notebook
+        plt.close(made)  # or the notebook would show it once more
         return Image(drawn, format="png")
 
     shown = DisplayHandle()
@@ -55,5 +55,5 @@ def sliders(draw: Callable[..., Figure], **choices: Sequence[Any]) -> None:
 
 
 def somebody_there() -> bool:
-    """Whether a person runs this cell: whoever runs notebooks by program cannot answer `input()`, and says so."""
+    """Return whether a person runs this cell: programs that run notebooks refuse `input()`, and say so."""
     return bool(getattr(getattr(get_ipython(), "kernel", None), "_allow_stdin", False))

@@ -16,17 +16,17 @@ STATE = {"optimizer": "optimizer state"}  # what `StepMemory` calls it, and ever
 
 
 def step_cost(rows: Mapping[str, Mapping[str, float]], title: str) -> Figure:
-    """One bar a row, made of the step's phases. rows: name -> {"forward": s, "backward": s, "optimizer": s}."""
+    """Draw one bar per row, made of the step's phases. rows: name -> {"forward": s, "backward": s, "optimizer": s}."""
     return _stacked_bars(rows, PHASE_STYLES, 1e3, "milliseconds", lambda total: f"{total:.2g} ms", title)
 
 
 def memory_breakdown(
     rows: Mapping[str, Mapping[str, float]], title: str, unit: str = "MiB", capacity: float | None = None
 ) -> Figure:
-    """One bar a row, stacked by kind.
+    """Draw one bar per row, stacked by kind.
 
     rows: name -> bytes by kind, as `StepMemory.as_dict()` or a ledger gives them. unit: "MiB" or "GB". capacity: bytes
-    that a device has, which a line marks; None: there is no line.
+    that a device has, marked by a line; None: no line.
     """
     scale, digits = {"MiB": (2**-20, 1), "GB": (1e-9, 2)}[unit]
     named = {name: {STATE.get(kind, kind): nbytes for kind, nbytes in row.items()} for name, row in rows.items()}
@@ -52,7 +52,7 @@ def _stacked_bars(
     total_text: Callable[[float], str],
     title: str,
 ) -> Figure:
-    """styles: part -> colour and hatch, in the order of stacking. total_text: what stands beside a row."""
+    """Draw stacked bars. styles: part -> colour and hatch, in stacking order. total_text: the label beside a row."""
     made, (axis,) = figure(title, height=0.5 * len(rows) + 1.4)
     left = np.zeros(len(rows))
     for part, (fill, hatch) in styles.items():
@@ -72,7 +72,7 @@ def _stacked_bars(
 def throughput(
     batch: Sequence[int], seconds: Sequence[float], fixed: float, each: float, title: str, source: str = "measured"
 ) -> Figure:
-    """Time of a step (left) and examples a second (right) against the batch size.
+    """Plot the time of a step (left) and examples per second (right) against the batch size.
 
     seconds: of a step with that batch. fixed, each: the fitted line fixed + each x batch, in seconds. The knee, where
     the two parts are equal, is marked in both. source: how the seconds were found, for the legend.
@@ -90,7 +90,7 @@ def throughput(
     left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # there may be less than two decades
     left.yaxis.set_major_formatter("{x:g}")
     left.yaxis.set_minor_formatter("")
-    # Where the panel has room and the curve is not.
+    # Where the panel has room and no curve.
     knee, early = fixed / each, fixed / each < np.sqrt(size[0] * size[-1])
     for axis, top in ((left, not early), (right, False)):
         at, shift = (knee, axis.get_ylim()[top]), (4 if early else -4, -10 if top else 6)

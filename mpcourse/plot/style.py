@@ -1,4 +1,4 @@
-"""One look for the whole course: a palette that the colour-blind and a grey printer can tell apart."""
+"""One look for the whole course: a palette whose colours differ for the colour-blind and in a grey print."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 # Okabe & Ito's palette (2008), in an order whose neighbours also differ in lightness.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 INK = "#333333"
-GREY = "#808080"  # of the host, which is no device
+GREY = "#808080"  # of the host, which is not a device
 # What memory holds.
 KIND_COLORS = {
     "parameters": COLORS[0],
@@ -33,24 +33,24 @@ KIND_HATCHES = {
     "workspaces": "",
 }
 MARKERS = "osD^vP*X"
-# Of what nobody computes in, wherever parts of a step are drawn.
+# For time in which a device computes nothing, wherever parts of a step are drawn.
 BUBBLE = "bubble"
 BUBBLE_LOOK: dict[str, Any] = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////", "linewidth": 0.0}
 
 
 def color(index: int) -> str:
-    """The colour of rank or device `index`, the same in every figure."""
+    """Return the colour of rank or device `index`, the same in every figure."""
     return COLORS[index % len(COLORS)]
 
 
 def shade(fill: str, strength: float) -> str:
-    """A colour mixed with white (strength below 1: what is left of it) or with black (above 1, up to 2)."""
+    """Mix a colour with white (strength below 1 is the part that is left of it) or with black (1 to 2)."""
     red, green, blue = (min(strength, 2 - strength) * part + max(0.0, 1 - strength) for part in to_rgb(fill))
     return to_hex((red, green, blue))
 
 
 def ink_on(fill: str) -> str:
-    """Dark or white: what can be read on that colour."""
+    """Return the ink, dark or white, that can be read on that colour."""
     red, green, blue = to_rgb(fill)
     return INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
 
@@ -58,7 +58,7 @@ def ink_on(fill: str) -> str:
 def figure(
     title: str, columns: int = 1, width: float = 7.0, height: float = 3.2, rows: int = 1
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure whose title says what it shows, and its axes from left to right, row by row."""
+    """Make an empty figure whose title states what it shows; return it and its axes, left to right, row by row."""
     made, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False)
     made.suptitle(title, fontsize=11, color=INK, x=0.01, ha="left")
     for axis in axes.flat:
@@ -70,5 +70,6 @@ def figure(
 
 
 def label(axis: Axes, x: str, y: str) -> None:
+    """Label both axes."""
     axis.set_xlabel(x, fontsize=9, color=INK)
     axis.set_ylabel(y, fontsize=9, color=INK)

@@ -1,4 +1,4 @@
-"""Who was busy when: the host, the devices and the links, a row each."""
+"""When each was busy: the host, the devices and the links, a row for each."""
 
 import functools
 from collections import defaultdict
@@ -19,14 +19,14 @@ from mpcourse.plot.style import INK, figure, ink_on, label, shade
 from mpcourse.virtual import Box, Event, busy, span
 from mpcourse.virtual.gpus.ledger import size
 
-# How strong a lane's colour is in each phase: they differ in lightness, so that a grey print tells them apart.
+# How strong a lane's colour is in each phase. The phases differ in lightness, so that they differ in a grey print.
 STRENGTHS = {"forward": 0.45, "recompute": 0.45, "backward": 1.0, "optimizer": 1.6, "": 0.2}
-OTHER = "no gradient"  # the phase "" beside others
+OTHER = "no gradient"  # the name of phase "" beside others
 HATCHES = {"recompute": "....", "copy": "/////"}
 HEIGHTS = {"compute": 0.74, "enqueue": 0.74, "copy": 0.5, "wait": 0.14}
 WAITS = "#BBBBBB"
-COLUMNS = 1200  # of a row; what begins within one of them is one bar
-ALONE = 8  # columns from which on a bar is one event's alone
+COLUMNS = 1200  # of a row; events that begin within one of them are one bar
+ALONE = 8  # a bar of so many columns or more is one event's alone
 POINTS = 380.0  # width of a row in print
 FONT = 6.0
 SWATCHES = 4  # colours beside a name in the legend
@@ -34,7 +34,7 @@ SWATCHES = 4  # colours beside a name in the legend
 
 @dataclass
 class _Panel:
-    """What is drawn of one source: its lanes from top to bottom, its events, cut at start and end, in seconds."""
+    """What is drawn of one source: its lanes from top to bottom, and its events, cut at start and end, in seconds."""
 
     lanes: list[str]
     events: list[Event]
@@ -53,14 +53,15 @@ def timeline(
     end: float | None = None,
     lanes: Sequence[str] | None = None,
 ) -> Figure:
-    """A row for each lane, a bar for each event, and beside a device's row the part of the time that it computed.
+    """Draw a row for each lane, a bar for each event, and beside a device's row the part of time that it computed.
 
-    source: a box, or events, also of ranks or measured ones; or several lists of events by the names that their panels
-    are to have, to compare how long they take: on one axis, each from its own start on. start, end: seconds on their
-    clock; None: the first start and the last end of all events. The axis counts from `start`. lanes: which, from top to
+    source: a box, or events, also of ranks or measured ones; or several lists of events by the names of their panels,
+    to compare how long they take: on one axis, each from its own start on. start, end: seconds on their clock; None:
+    the first start and the last end of all events. The axis counts from `start`. lanes: the lanes to draw, from top to
     bottom; None: all. Light bars are forward, full ones backward, dark ones the optimizer; waits are thin. Bars that
-    touch or lie within a pixel are drawn as one: it is as long as they are together, and begins where the first does.
-    Raises ValueError where there is nothing to draw, and for a lane that there is not.
+    touch or lie within a pixel are drawn as one, which is as long as they are together, and begins where the first
+    does.
+    Raises ValueError where there is nothing to draw, and for a lane that does not exist.
     """
     sources = source if isinstance(source, Mapping) else {"": source}
     panels = {name: _panel(one, start, end, lanes) for name, one in sources.items()}
@@ -70,13 +71,13 @@ def timeline(
     made, axes = figure(title, height=height, rows=len(panels))
     longest = max(panel.seconds for panel in panels.values())
     scale, unit = _unit(longest)
-    fills: dict[str, dict[str, None]] = defaultdict(dict)  # for the legend: what is drawn in which colours, in order
+    fills: dict[str, dict[str, None]] = defaultdict(dict)  # for the legend: the colours of each style, in order
     for (name, panel), axis in zip(panels.items(), axes, strict=True):
         _draw(axis, panel, longest, scale, fills)
         axis.set_title(name, fontsize=9, color=INK, loc="left")
         label(axis, unit if axis is axes[-1] else "", "")
     legend = _legend(fills, [e for panel in panels.values() for e in panel.events])
-    handles: list[Any] = [*legend.values()]  # matplotlib's stubs know of no tuples here
+    handles: list[Any] = [*legend.values()]  # matplotlib's stubs do not allow tuples here
     made.legend(
         handles, list(legend), fontsize=8, frameon=False, loc="outside lower center", ncols=7,
         handlelength=2.6, handler_map={tuple: HandlerTuple(None, pad=0.1)},
@@ -108,13 +109,13 @@ def _panel(
 
 
 def _draw(axis: Axes, panel: _Panel, longest: float, scale: float, fills: dict[str, dict[str, None]]) -> None:
-    """longest: seconds of the axis. scale: its units in a second. fills: what is drawn in which colours is added."""
+    """Draw a panel. longest: seconds of the axis. scale: its units in a second. fills: gets the colours used."""
     shown, start = panel.events, panel.start
-    plain = not any(e.phase for e in shown)  # no training step: nothing is to be told apart
+    plain = not any(e.phase for e in shown)  # no training step, so there are no phases to distinguish
     for (lane, kind, phase), group in _groups(shown).items():
         y = panel.lanes.index(lane)
         bars = _packed(group, longest / COLUMNS)
-        full = plain or (kind == "copy" and not phase)  # a message between ranks, which belongs to no phase
+        full = plain or (kind == "copy" and not phase)  # a message between ranks, which has no phase
         fill = WAITS if kind == "wait" else shade(lane_color(lane), 1.0 if full else STRENGTHS[phase])
         if kind != "wait" or max(width for _, width, _ in bars) > longest / COLUMNS:
             fills[kind if kind in ("wait", "copy") else phase][fill] = None
@@ -155,12 +156,15 @@ def _draw(axis: Axes, panel: _Panel, longest: float, scale: float, fills: dict[s
     axis.tick_params(axis="y", length=0)
 
 
-Bar = tuple[float, float, Event | None]  # start, width, the event if it is one's alone
+Bar = tuple[float, float, Event | None]  # start, width, and the event if the bar is one event's alone
 
 
 def _packed(events: list[Event], column: float) -> list[Bar]:
-    """Bars of events of one style: an event that touches the bar before, or begins within a column of its start, is
-    drawn as its continuation. So nothing moves by more than a column, and no time is added or lost."""
+    """Join events of one style into bars.
+
+    An event that touches the bar before, or begins within a column of its start, continues that bar. So nothing moves
+    by more than a column, and no time is added or lost.
+    """
     bars: list[Bar] = []
     reached = float("-inf")
     for e in sorted(events, key=lambda e: e.start):
@@ -177,7 +181,7 @@ def _packed(events: list[Event], column: float) -> list[Bar]:
 
 
 def _specks(bars: list[Bar], column: float) -> list[float]:
-    """Where a bar would not be seen: narrower than a column, and far from the next ones."""
+    """Return places where a bar would not be seen: narrower than a column, and far from the next ones."""
     starts = [float("-inf"), *(at for at, *_ in bars), float("inf")]
     return [
         at
@@ -187,7 +191,7 @@ def _specks(bars: list[Bar], column: float) -> list[float]:
 
 
 def _groups(events: list[Event]) -> dict[tuple[str, str, str], list[Event]]:
-    """By lane, kind and phase; kinds and phases that have no style count as computation and as no phase."""
+    """Group events by lane, kind and phase; those without a style count as computation and as no phase."""
     groups = defaultdict(list)
     for e in events:
         kind = e.kind if e.kind in HEIGHTS else "compute"
@@ -198,7 +202,7 @@ def _groups(events: list[Event]) -> dict[tuple[str, str, str], list[Event]]:
 def _write_names(
     axis: Axes, bars: list[tuple[Event, Bar]], start: float, end: float, scale: float, y: float, fill: str
 ) -> None:
-    """The name of an operation, or the bytes of a copy, in each bar that has room for it."""
+    """Write the name of an operation, or the bytes of a copy, in each bar that has room for it."""
     for event, (at, width, _) in bars:
         name = size(event.nbytes) if event.kind == "copy" and event.nbytes else event.name
         if _printed(name) + 5 < POINTS * width / (end - start):
@@ -209,7 +213,7 @@ def _write_names(
 
 @functools.cache
 def _printed(text: str) -> float:
-    """Width of a bar's label in points."""
+    """Return the width of a bar's label in points."""
     return float(TextPath((0, 0), text, size=FONT).get_extents().width) if text else 0.0
 
 
@@ -220,7 +224,7 @@ def _unit(seconds: float) -> tuple[float, str]:
 
 
 def _legend(fills: Mapping[str, Iterable[str]], events: list[Event]) -> dict[str, tuple[Artist, ...]]:
-    """Names, and what is drawn under them: a patch in each colour that occurs, of many lanes the first few.
+    """Return names and what is drawn under them: a patch in each colour that occurs, or in the first few.
 
     fills: phase, "copy" or "wait" -> colours.
     """
@@ -240,6 +244,6 @@ def _legend(fills: Mapping[str, Iterable[str]], events: list[Event]) -> dict[str
 
 
 def _moved(events: list[Event]) -> str:
-    """What moves data is called: copies between devices, communication between ranks."""
+    """Return the name for moving data: copies between devices, communication between ranks."""
     lanes = {e.lane for e in events if e.kind == "copy"}
     return "copy" if all("gpu" in lane or "cpu" in lane for lane in lanes) else "communication"

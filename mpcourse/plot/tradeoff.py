@@ -16,7 +16,7 @@ def tradeoff(
     title: str,
     batch: int | None = None,
 ) -> Figure:
-    """Updates against examples that were needed to one target, a mark for each batch, both in parts of their least.
+    """Plot updates against examples needed to reach one target, a mark for each batch, as parts of their least.
 
     runs: batch -> (updates, examples). Beside the marks the curve (S / S_min - 1) (E / E_min - 1) = 1. batch: one that
     is marked on the curve. Raises ValueError where there is nothing to draw.
@@ -31,7 +31,7 @@ def tradeoff(
     y = [examples / least_examples for _, examples in runs.values()]
     axis.loglog(x, y, "o", color=color(0), markersize=6, label="measured")
     for size, (time, compute) in zip(runs, zip(x, y, strict=True), strict=True):
-        below = (time - 1) * (compute - 1) < 1  # the name stands on the side where the curve is not
+        below = (time - 1) * (compute - 1) < 1  # the name is on the side where the curve is not
         axis.annotate(
             f"{size}", (time, compute), (-6, -3) if below else (6, 4), textcoords="offset points", fontsize=8,
             color=INK, ha="right" if below else "left", va="top" if below else "baseline",

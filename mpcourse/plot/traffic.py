@@ -1,4 +1,4 @@
-"""Who sends how much to whom."""
+"""How much each device or rank sends to each other one."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,14 +15,15 @@ from mpcourse.virtual.gpus.ledger import size
 def traffic(
     source: Box | Iterable[Event], title: str = "Bytes copied from each row's memory to each column's"
 ) -> Figure:
-    """A matrix of what was copied: from the row's device to the column's, bytes and number of copies. Empty: none.
+    """Draw a matrix of what was copied from the row's device to the column's: bytes and number of copies.
 
-    source: a box, all of whose devices are shown, or events. All that a copy names is shown. Darker is more.
+    source: a box, all of whose devices are shown, or events; all devices that a copy names are shown. Darker is more; a
+    cell without copies is empty.
     Raises ValueError where there are no events, and where nothing was copied.
     """
     copies = [e for e in events_of(source) if e.kind == "copy" and ARROW in e.lane]
     if not copies:
-        raise ValueError("no copies to draw: no event is of kind 'copy' on a lane 'source -> target'")
+        raise ValueError("no copies to draw: no event has the kind 'copy' on a lane 'source -> target'")
     number: Counter[tuple[str, str]] = Counter()
     moved: Counter[tuple[str, str]] = Counter()
     for e in copies:

@@ -15,7 +15,7 @@ HIGH = 0.52
 
 
 def unet(skips: Sequence[int], deepest: int, title: str) -> Figure:
-    """Levels from the widest down, the encoder on GPU 0 and the decoder on GPU 1, and an arrow for each skip.
+    """Draw levels from the widest down, the encoder on GPU 0, the decoder on GPU 1, and an arrow for each skip.
 
     skips: bytes of each level's skip, the widest level first. deepest: bytes of the one tensor that a chain would send.
     An arrow's width grows with the logarithm of its bytes. Raises ValueError without skips.

@@ -1,4 +1,4 @@
-"""Who waits for whom, when no rank can go on."""
+"""Which rank waits for which, when no rank can go on."""
 
 import math
 
@@ -11,10 +11,11 @@ MOST = 24  # ranks that a circle has room for
 
 
 def deadlock(error: Deadlock, title: str | None = None) -> Figure:
-    """The ranks in a circle, with an arrow from each to those that it waits for; a circle of waiting is drawn bold.
+    """Draw the ranks in a circle, with an arrow from each to those that it waits for; circular waits are bold.
 
-    error: as `mpcourse.virtual.run` raises it. Beside each rank stands the call in which it waits; a rank that has
-    returned, or that nobody asks for anything, is grey. Raises ValueError for more ranks than can be told apart.
+    error: as `mpcourse.virtual.run` raises it. Beside each rank is the call in which it waits. A rank that has
+    returned, or that no rank waits for and that does not wait, is grey. Raises ValueError for more ranks than a figure
+    can show.
     """
     shown = sorted({w.rank for w in error.waits} | {p for w in error.waits for p in w.peers})
     if len(shown) > MOST:
@@ -22,7 +23,7 @@ def deadlock(error: Deadlock, title: str | None = None) -> Figure:
     around = dict(zip(error.cycle, [*error.cycle[1:], *error.cycle[:1]], strict=True))
     if title is None:
         title = "No rank can go on" + (f": {len(around)} in a circular wait" if around else "")
-    pair = len(shown) <= 2  # side by side: in a circle they would leave most of the figure empty
+    pair = len(shown) <= 2  # side by side, because a circle would leave most of the figure empty
     made, (axis,) = figure(title, width=6.4, height=1.5 if pair else 4.2)
     axis.axis("off")
     axis.set(xlim=(-2.1, 2.1), ylim=(-0.5, 0.5) if pair else (-1.45, 1.45))

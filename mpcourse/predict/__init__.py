@@ -1,4 +1,4 @@
-"""Memory and time of a training step of a person's own model, on virtual GPUs, before real ones are rented.
+"""Memory and time of a training step of a user's own model, on virtual GPUs, before real ones are rented.
 
     from mpcourse.models import ResNet50
     from mpcourse.predict import predict, show

@@ -1,4 +1,4 @@
-"""A person's own model: found by `file.py:function`, made, and blamed by file and line when it fails."""
+"""A user's own model: found by `file.py:function`, made, and, when it fails, reported by file and line."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _INFRASTRUCTURE = tuple(_OURS + name for name in ("predict", "plan", "virtual", 
 
 
 def find_maker(spec: str) -> Callable[[], object]:
-    """The function that a person names; its file is run for it.
+    """Return the function that a user names; its file is run.
 
     spec: "file.py:function".
     Raises UserError where there is none.
@@ -46,12 +46,12 @@ def find_maker(spec: str) -> Callable[[], object]:
 
 
 def built(make: Callable[[], object]) -> nn.Module:
-    """A person's model; its tensors hold no data where it can be made so.
+    """Make a user's model; its tensors hold no data where that is possible.
 
     make: returns it.
 
-    Made on the meta device first, so that this machine's memory does not limit the model. Code that reads values while
-    it builds cannot be: then on the CPU.
+    The model is made on the meta device first, so that this machine's memory does not limit it. If its code reads
+    values while it builds, it is made on the CPU.
     Raises UserError where `make` fails, or returns no Module.
     """
     name = getattr(make, "__name__", "the function")
@@ -72,12 +72,12 @@ def built(make: Callable[[], object]) -> nn.Module:
 
 
 def blame(error: BaseException) -> str:
-    """An error in one line, with the line of the person's own code that it comes from.
+    """Describe an error in one line, with the line of the user's own code that it comes from.
 
     error: as it was raised.
     """
     text = " ".join(str(error).split())
-    if isinstance(error, NoData):  # whose own words are for those who have made the box
+    if isinstance(error, NoData):  # its own message is for those who have made the box
         text = (
             f"{error.what} needs a value, and this command runs a model without data, on shapes alone: its forward "
             "must not depend on what tensors hold"

@@ -1,4 +1,4 @@
-"""Sums that begin while backward still computes: when each gradient is there, and when the last sum is done."""
+"""Sums that begin while backward still computes: when each gradient is ready, and when the last sum is done."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,10 +12,10 @@ from mpcourse.virtual import GPU, virtual_gpus
 
 
 class Backward(NamedTuple):
-    """When backward has each gradient. All seconds are from the step's begin, on one GPU.
+    """When backward has computed each gradient, in seconds from the beginning of the step, on one GPU.
 
-    ready: for each gradient, as backward reaches them, when it is there, and how many numbers it has.
-    backward: when the last one is.
+    ready: for each gradient, in the order of backward, when it is ready, and its number of elements.
+    backward: when the last gradient is ready.
     seconds: of the whole step, with its update.
     """
 
@@ -25,25 +25,25 @@ class Backward(NamedTuple):
 
 
 def backward_of(model: nn.Module, batch: Sequence[int], gpu: str | GPU) -> Backward:
-    """A step of SGD on one virtual GPU, in a dry run.
+    """Run a step of SGD on one virtual GPU, without data.
 
-    model: not changed but moved.
+    model: not changed, but moved.
     batch: shape of the input, float32.
     gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
 
-    The loss is the mean of the squares of the output. No memory is asked for in the step.
+    The loss is the mean of the squares of the output. No memory is requested in the step.
     """
     ready: list[tuple[float, int]] = []
     with virtual_gpus(1, gpu, dry=True) as box:
         model.to("vgpu:0")
         optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
         x = torch.empty(*batch, device="meta")
-        train_step(model, x, optimizer, box.devices[0])  # the first one asks the allocator for memory
+        train_step(model, x, optimizer, box.devices[0])  # the first step requests memory from the allocator
         box.reset()
         start = box.now
 
         def arrived(p: torch.Tensor) -> None:
-            # The host is ahead: what it enqueued last for the GPU, this gradient, ends then.
+            # The host is ahead: the work that it enqueued last for the GPU, this gradient, ends then.
             ready.append((max(e.end for e in box.events if e.lane == box.names[0]) - start, p.numel()))
 
         handles = [p.register_post_accumulate_grad_hook(arrived) for p in model.parameters() if p.requires_grad]
@@ -54,14 +54,14 @@ def backward_of(model: nn.Module, batch: Sequence[int], gpu: str | GPU) -> Backw
 
 
 def overlapped(step: Backward, bucket: int, sum_seconds: Callable[[int], float]) -> StepTime:
-    """A step whose gradients are summed in buckets while backward goes on, one bucket after the other.
+    """Return the time of a step whose gradients are summed in buckets during backward, one bucket after the other.
 
     step: on one GPU.
-    bucket: numbers at which one is closed.
-    sum_seconds: of so many numbers.
+    bucket: number of elements at which a bucket is closed.
+    sum_seconds: takes a number of elements, returns the seconds of their sum.
 
-    The sum of the result is what backward does not hide. That a GPU computes more slowly while it also sends is not in
-    it.
+    The result's `sum` is what backward does not hide. That a GPU computes more slowly while it also sends is not
+    included.
     """
     free, held = 0.0, 0
     for i, (at, numbers) in enumerate(step.ready):

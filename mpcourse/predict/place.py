@@ -11,9 +11,9 @@ from mpcourse.split import balance, copy
 
 
 def children(model: nn.Module) -> dict[str, nn.Module]:
-    """The parts that a model can be cut between, by name. A ModuleList is never called: its elements stand for it.
+    """Return the parts between which a model can be cut, by name.
 
-    model: any.
+    model: any. A ModuleList is never called, so its elements are parts.
     """
     parts: dict[str, nn.Module] = {}
     for name, child in model.named_children():
@@ -25,11 +25,11 @@ def children(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def stages(names: Sequence[str], cuts: Sequence[str], gpus: int) -> list[list[str]]:
-    """A model's children as one list for each device.
+    """Divide a model's children into one list for each device.
 
     names: of the children, in their order.
     cuts: names after which it is cut.
-    gpus: devices.
+    gpus: number of devices.
     Raises UserError if it cannot be cut so.
     """
     if len(cuts) != gpus - 1:
@@ -55,10 +55,10 @@ def stages(names: Sequence[str], cuts: Sequence[str], gpus: int) -> list[list[st
 
 
 def balanced(costs: dict[str, int], gpus: int) -> list[str]:
-    """After which children to cut so that the dearest part costs as little as can be.
+    """Return the children after which to cut, so that the most expensive part costs as little as possible.
 
     costs: of each child, by name, in their order.
-    gpus: parts.
+    gpus: number of parts.
     Raises UserError for fewer children than parts.
     """
     names = list(costs)
@@ -71,7 +71,7 @@ def balanced(costs: dict[str, int], gpus: int) -> list[str]:
 
 
 def place(model: nn.Module, parts: Sequence[Sequence[str]], devices: Sequence[torch.device]) -> None:
-    """Move the children of a model to devices, and have each child take its arguments there.
+    """Move the children of a model to devices, and make each child take its arguments there.
 
     model: changed in place; parameters of the model itself go to the first device.
     parts: names of the children on each device.
@@ -96,7 +96,7 @@ def place(model: nn.Module, parts: Sequence[Sequence[str]], devices: Sequence[to
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """`value` with the tensors in it, and in lists, tuples and dicts in it, on a device.
+    """Return `value` with all tensors in it, also in lists, tuples and dicts, on a device.
 
     value: of any kind.
     device: where tensors are copied to.

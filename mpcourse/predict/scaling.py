@@ -1,4 +1,4 @@
-"""What a step takes with p ranks on n machines: what a rank computes, and the sum of gradients on virtual ranks."""
+"""The time of a step with p ranks on n machines: what a rank computes, and the sum of gradients on virtual ranks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from mpcourse.data_parallel import create_communicator
 from mpcourse.virtual import MPI, Topology, run
 from mpcourse.virtual.specs import Link, find_link
 
-MOST = 1 << 25  # bytes of gradients that the virtual ranks together hold
+MOST = 1 << 25  # bytes of gradients that the virtual ranks hold together
 
 # A communicator's name, or an all-reduce f(comm, x), which adds up all gradients in one flat buffer.
 Summing = str | Callable[[Any, torch.Tensor], None]
@@ -24,12 +24,12 @@ Summing = str | Callable[[Any, torch.Tensor], None]
 class Machines:
     """Ranks on nodes, and the links between them.
 
-    ranks: of all nodes, one a GPU, as many on each.
-    nodes: how many.
-    inside: the link of two ranks of a node; a name of `mpcourse.virtual.LINKS`, or a Link.
+    ranks: on all nodes, one per GPU, equally many on each.
+    nodes: their number.
+    inside: the link between two ranks of a node; a name of `mpcourse.virtual.LINKS`, or a Link.
     between: a node's own link to the others; a name or a Link.
-    staging: over which gradients go into the host's memory and back where they leave a node; a name or a Link. None:
-    they need not.
+    staging: the link over which gradients are copied to the host's memory and back where they leave a node; a name or a
+    Link. None: they are not copied.
     Raises UserError where ranks and nodes do not fit, and for an unknown name.
     """
 
@@ -46,9 +46,9 @@ class Machines:
             find_link(link)
 
     def topology(self, shrink: int = 1) -> Topology:
-        """The machines, for virtual ranks.
+        """Return the machines, for virtual ranks.
 
-        shrink: what all bandwidths are divided by, for messages that are shorter by as much.
+        shrink: all bandwidths are divided by it, for messages that are shorter by the same factor.
         """
         inside, between = (
             replace(link, bandwidth=link.bandwidth / shrink) for link in map(find_link, (self.inside, self.between))
@@ -72,20 +72,20 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """Of the whole step."""
+        """Seconds of the whole step."""
         return self.compute + self.staging + self.sum
 
     @property
     def efficiency(self) -> float:
-        """Of each rank, against one that trains alone: also the speedup over the number of ranks."""
+        """Efficiency of each rank, compared with one that trains alone: also the speedup over the number of ranks."""
         return self.compute / self.seconds
 
     def epoch(self, examples: int, batch: int, ranks: int) -> float:
-        """Seconds in which all ranks together see all examples once.
+        """Return the seconds in which all ranks together see all examples once.
 
         examples: of the training set.
         batch: examples of each rank in a step.
-        ranks: how many.
+        ranks: their number.
         """
         return steps_of_epoch(examples, batch, ranks) * self.seconds
 
@@ -93,11 +93,11 @@ class StepTime:
 def step(
     compute: float, parameters: Sequence[int], machines: Machines, communicator: Summing = "hierarchical"
 ) -> StepTime:
-    """A step of data parallelism, in which gradients are summed after backward, float32.
+    """Return the time of a data-parallel step, in which gradients are summed after backward, in float32.
 
     compute: seconds of forward, backward and update on one rank.
-    parameters: how many elements each has.
-    machines: on which ranks are.
+    parameters: number of elements in each.
+    machines: they hold the ranks.
     communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
     Raises UserError for seconds below 0 or infinite, and for a model without parameters.
     """
@@ -110,11 +110,11 @@ def step(
 
 
 def steps_of_epoch(examples: int, batch: int, ranks: int) -> int:
-    """How many steps all examples take; the last one may be shorter.
+    """Return how many steps all examples take; the last step may be shorter.
 
     examples: of the training set.
     batch: examples of each rank in a step.
-    ranks: how many.
+    ranks: their number.
     Raises UserError for a number below 1.
     """
     if min(examples, batch, ranks) < 1:
@@ -123,16 +123,16 @@ def steps_of_epoch(examples: int, batch: int, ranks: int) -> int:
 
 
 def sum_seconds(communicator: Summing, parameters: Sequence[int], machines: Machines) -> float:
-    """Virtual seconds in which ranks sum float32 gradients, by the communicator's own code.
+    """Return the virtual seconds in which ranks sum float32 gradients, by the communicator's own code.
 
     communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
-    parameters: how many elements each has.
-    machines: on which ranks are.
+    parameters: number of elements in each.
+    machines: they hold the ranks.
 
-    "naive" sums them parameter by parameter, all others in one flat buffer. What else ranks say to each other is not in
-    it. Where the gradients of all ranks would not fit here, ranks hold fewer numbers and links have as much less
-    bandwidth: alpha + n beta stays what it is. Only what depends on n in another way differs, as the choice of an
-    algorithm.
+    "naive" sums them parameter by parameter, all others in one flat buffer. Other messages between ranks are not
+    included. Where the gradients of all ranks would not fit into this machine's memory, ranks hold fewer numbers and
+    links have less bandwidth by the same factor: alpha + n beta stays the same. Only what depends on n in another way
+    differs, such as the choice of an algorithm.
     Raises UserError for a model without parameters.
     """
     if not parameters or min(parameters) < 1:

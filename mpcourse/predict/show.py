@@ -17,7 +17,7 @@ NOTE = (
 def show(p: Prediction) -> None:
     """Print what each device holds, whether it fits, and how long a step takes.
 
-    p: what was predicted.
+    p: the prediction.
     """
     out = Console(file=sys.stdout, highlight=False)
     table = Table("at its fullest", *(d.device for d in p.devices))

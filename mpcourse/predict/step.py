@@ -17,7 +17,7 @@ from mpcourse.virtual import GPU, Box, busy, virtual_gpus
 from mpcourse.virtual.gpus.ledger import size
 from mpcourse.virtual.specs import Link, find_gpu, link_between
 
-OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int]] = {  # and how many tensors of state a parameter
+OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int]] = {  # with tensors of state per parameter
     "sgd": (lambda p: torch.optim.SGD(p, lr=0.01), 0),
     "momentum": (lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), 1),
     "adam": (torch.optim.Adam, 2),
@@ -31,8 +31,8 @@ class Device:
     """What one device held and did in a step. All sizes are in bytes.
 
     device: its name.
-    children: of the model, those on it.
-    peak: by kind, at its fullest.
+    children: names of the model's children on it.
+    peak: by kind, when it is fullest.
     kept: by kind, after the step.
     allocated: the sum of `peak`.
     reserved: by the caching allocator.
@@ -42,8 +42,8 @@ class Device:
     fits: whether that is enough.
     busy: the part of the step during which it computed, 0 to 1; None: the step does not fit.
     flops: of one step.
-    traffic: that operations of one step read and write.
-    operations: of one step, how many.
+    traffic: bytes that operations of one step read and write.
+    operations: number of operations in one step.
     """
 
     device: str
@@ -70,17 +70,17 @@ class Prediction:
     gpu: its name.
     link: between two devices, its name.
     optimizer: its name.
-    fits: whether it does on all devices.
+    fits: whether the step fits on all devices.
     cut: the children after which the model was cut.
-    chosen: the cut was not given.
+    chosen: whether the cut was chosen here, and not given.
     devices: what each held and did.
     seconds: of the step; None where it does not fit.
     copies: bytes over each link and direction between devices.
-    across_cut: bytes over all of them.
-    out_of_memory: why it does not fit; then the bytes of the devices are those that it would need. None where it fits.
+    across_cut: bytes over all links.
+    out_of_memory: why the step does not fit; then the bytes of the devices are those that it would need. None: it fits.
     zero: the stage of ZeRO, 0 without it.
-    ranks: how many ranks share what is sharded; 1 without ZeRO.
-    sent: bytes that each of them sends in a step, by collective call; their time is not in `seconds`.
+    ranks: number of ranks that share what is sharded; 1 without ZeRO.
+    sent: bytes that each rank sends in a step, by collective call; their time is not in `seconds`.
     """
 
     batch: list[int]
@@ -100,7 +100,7 @@ class Prediction:
     sent: dict[str, int]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, for JSON."""
+        """Return plain lists and numbers, for JSON."""
         return asdict(self)
 
 
@@ -117,23 +117,23 @@ def predict(
     zero: int = 0,
     ranks: int = 1,
 ) -> Prediction:
-    """What a training step of a model holds, moves and takes on virtual GPUs.
+    """Predict what a training step of a model holds, moves and takes on virtual GPUs.
 
     make: returns the model.
     batch: shape of the input, float32, or with `tokens` int64.
     gpu: a name of `mpcourse.virtual.GPUS`, or a GPU.
-    gpus: how many, 1 or more.
-    link: a name of `mpcourse.virtual.LINKS`, of any two of them; None: "NVLink 1", or through the host where the GPUs
+    gpus: their number, 1 or more.
+    link: a name of `mpcourse.virtual.LINKS`, between any two GPUs; None: "NVLink 1", or through the host where the GPUs
     have no peers.
-    cut: the children after which the model is cut, one less than devices; none: such that the device which holds most
-    (weights, their gradients and optimizer state, activations) holds as little as can be.
+    cut: the children after which the model is cut, one less than devices; empty: chosen so that the device that holds
+    most (weights, their gradients and optimizer state, activations) holds as little as possible.
     optimizer: one of OPTIMIZERS.
-    tokens: the size of the vocabulary; None: the input is no tokens.
+    tokens: the size of the vocabulary; None: the input does not consist of tokens.
     zero: the stage of ZeRO (`mpcourse.zero`), on one GPU; 0: nothing is sharded.
-    ranks: how many ranks share what is sharded, of which this is one.
+    ranks: number of ranks that share what is sharded; this is one of them.
 
-    The loss is the mean of the squares of the output. A model that does not fit is an answer.
-    Raises UserError for arguments that are impossible and a model that fails.
+    The loss is the mean of the squares of the output. A model that does not fit is a result, and no error.
+    Raises UserError for impossible arguments and for a model that fails.
     """
     spec = find_gpu(gpu)
     joined = link_between([spec], link)
@@ -153,7 +153,7 @@ def predict(
     names, cuts, chosen = list(children(model)), list(cut), gpus > 1 and not cut
     if chosen:
         cuts = balanced(_memory_of_children(model, x, replace(spec, memory=_ROOMY), OPTIMIZERS[optimizer][1]), gpus)
-        model = built(make)  # anew: the other one was left in its box
+        model = built(make)  # anew, because the other one was left in its box
     parts = stages(names, cuts, gpus)
     refusal = None
     if zero:  # until it is sharded, the model may be larger than the GPU
@@ -190,7 +190,7 @@ def _train(
     model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU, link: Link, optimizer: str, zero: int = 0,
     ranks: int = 1,
 ) -> _Run:  # fmt: skip
-    """The second of two steps. Raises torch.OutOfMemoryError where it does not fit."""
+    """Run two steps; return the second. Raises torch.OutOfMemoryError where it does not fit."""
     with virtual_gpus(len(parts), spec, link, dry=True) as box:
         try:
             place(model, parts, box.devices)
@@ -205,7 +205,7 @@ def _train(
                 opt.comm.sent.clear()
                 for allocator in box.ledger.allocators:
                     allocator.empty_cache()  # of the whole model
-            box.reset()  # the first step was for the optimizer's state and the workspaces
+            box.reset()  # the first step made the optimizer's state and the workspaces
             start = box.now
             train_step(model, x, opt, box.devices[0])
             seconds = box.synchronize() - start
@@ -224,12 +224,12 @@ def _train(
 
 
 def train_step(model: nn.Module, x: torch.Tensor, optimizer: Any, device: torch.device) -> None:
-    """One step: copy the batch to a device, forward, the mean of the squares of the output, backward, update.
+    """Run one step: copy the batch to a device, forward, the mean of the output's squares, backward, update.
 
     model: its output is a tensor, or a tuple or dict with one.
     x: a batch, on any device.
     optimizer: of the model's parameters, one of torch's or of ZeRO's.
-    device: where the model takes its input.
+    device: the model takes its input there.
     Raises UserError for an output without a tensor, or one that depends on no parameter.
     """
     optimizer.zero_grad()
@@ -254,7 +254,7 @@ def _device(box: Box, index: int, part: list[str], seconds: float) -> Device:
 
 
 def _memory_of_children(model: nn.Module, x: torch.Tensor, roomy: GPU, states: int) -> dict[str, int]:
-    """Bytes that a step needs for each child: weights, gradients, optimizer state, and what forward leaves behind."""
+    """Return the bytes that a step needs for each child: weights, gradients, optimizer state, activations."""
     nbytes_of = {name: _weights(child) * (2 + states) for name, child in children(model).items()}
     with virtual_gpus(1, roomy, dry=True) as box:
         model.to("vgpu:0")

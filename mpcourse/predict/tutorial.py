@@ -1,4 +1,4 @@
-"""ChainerMN's tutorial of 2018, its two tables row by row: from single-node rows to what Ethernet does to them."""
+"""ChainerMN's tutorial of 2018, its two tables row by row: predict, from single-node rows, the effect of Ethernet."""
 
 from functools import partial
 from typing import NamedTuple
@@ -9,12 +9,12 @@ from mpcourse.data.published import CHAINERMN_TUTORIAL, Processes, Scaling
 from mpcourse.predict.scaling import Machines, StepTime, Summing, step, steps_of_epoch
 from mpcourse.virtual.specs import Link
 
-# What MPI_Allreduce was in 2018 for these gradients, 7.18 MB of float32, by the libraries' own sources: MPICH (3.2)
-# takes Rabenseifner's algorithm above 2048 bytes; Open MPI (1.2 to 4.0, coll_tuned_decision_fixed.c) a ring from 10 000
-# bytes on, in segments of 1 MiB where there is more than that for each rank.
+# What MPI_Allreduce did in 2018 for these gradients, 7.18 MB of float32, by the libraries' own sources: MPICH (3.2)
+# uses Rabenseifner's algorithm above 2048 bytes; Open MPI (1.2 to 4.0, coll_tuned_decision_fixed.c) a ring from 10 000
+# bytes on, in segments of 1 MiB where each rank has more than that.
 MPICH_2018 = rabenseifner_allreduce
 OPEN_MPI_2018 = partial(segmented_ring_allreduce, segment=1 << 20)
-LATENCY = 10e-6  # seconds of a copy between two GPUs of a node: the table's single-node rows cannot tell it
+LATENCY = 10e-6  # seconds of a copy between two GPUs of a node; the table's single-node rows cannot show it
 
 
 class Row(NamedTuple):
@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
     published: processes, nodes and seconds.
     step: the predicted step, by part.
-    seconds: predicted, of the whole training.
+    seconds: predicted, for the whole training.
     """
 
     published: Processes
@@ -31,27 +31,27 @@ class Row(NamedTuple):
 
     @property
     def off(self) -> float:
-        """By which part the prediction is above the published figure."""
+        """The part by which the prediction is above the published figure."""
         return self.seconds / self.published.seconds - 1
 
 
 def step_of(row: Processes, table: Scaling = CHAINERMN_TUTORIAL) -> float:
-    """Seconds of one of a row's steps.
+    """Return the seconds of one of a row's steps.
 
     row: of the table.
-    table: published, whose epochs, examples and batch are taken.
+    table: published; its epochs, examples and batch are used.
     """
     return row.seconds / (table.epochs * steps_of_epoch(table.examples, table.batch, row.processes))
 
 
 def fitted(table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical") -> tuple[float, Link]:
-    """Seconds that a GPU computes in a step, and the link inside a node: what explains the two single-node GPU rows.
+    """Fit the seconds that a GPU computes in a step, and the link inside a node, to the two single-node GPU rows.
 
     table: published.
     communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
     """
     one, two = (step_of(row, table) for row in table.gpu if row.nodes == 1)
-    # Virtual time is a straight line in a link's seconds per byte: two points tell it.
+    # Virtual time is a straight line in a link's seconds per byte, so two points determine it.
     at = [
         step(one, table.parameters, Machines(2, 1, Link("", bandwidth, LATENCY)), communicator).seconds
         for bandwidth in (1e9, 1e10)
@@ -63,13 +63,13 @@ def fitted(table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarc
 def gpu_rows(
     table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical", between: str | Link = "1 GbE"
 ) -> list[Row]:
-    """All GPU rows. Two numbers are fitted, to the rows of one node; those of two nodes follow from them.
+    """Predict all GPU rows. Two numbers are fitted, to the rows of one node; those of two nodes follow from them.
 
     table: published.
     communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
     between: a node's link to the others; a name of `mpcourse.virtual.LINKS`, or a Link.
 
-    Gradients go through the host's memory where they leave a node, over what links a node's GPUs.
+    Gradients are copied through the host's memory where they leave a node, over the link of the node's GPUs.
     """
     compute, inside = fitted(table, communicator)
     rows = []
@@ -83,14 +83,14 @@ def gpu_rows(
 def cpu_rows(
     table: Scaling = CHAINERMN_TUTORIAL, communicator: Summing = "hierarchical", between: str | Link = "1 GbE"
 ) -> list[Row]:
-    """All CPU rows. What a process computes is taken from single-node rows with as many processes on a node.
+    """Predict all CPU rows. A process's computing time is taken from single-node rows with as many processes per node.
 
     table: published.
     communicator: a name for `create_communicator`, or an all-reduce of one flat buffer, f(comm, x).
     between: a node's link to the others; a name of `mpcourse.virtual.LINKS`, or a Link.
 
-    With 1 and with 2 of them: from the row itself. With more: from a straight line through the rows with 4, 6 and 10,
-    seconds = a + b times processes on the node. A sum inside a node costs nothing beside that.
+    With 1 and with 2 processes it is taken from the row itself. With more it is taken from a straight line through the
+    rows with 4, 6 and 10, seconds = a + b times processes on the node. A sum inside a node costs nothing beside that.
     """
     alone = {row.processes: step_of(row, table) for row in table.cpu if row.nodes == 1}
     a, b = _line({k: s for k, s in alone.items() if k > 2})
@@ -105,7 +105,7 @@ def cpu_rows(
 
 
 def _line(points: dict[int, float]) -> tuple[float, float]:
-    """a and b of the straight line a + b x that is nearest to the points (least squares)."""
+    """Return a and b of the straight line a + b x that is nearest to the points (least squares)."""
     mean_x, mean_y = (sum(each) / len(points) for each in (points, points.values()))
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points.items()) / sum((x - mean_x) ** 2 for x in points)
     return mean_y - slope * mean_x, slope

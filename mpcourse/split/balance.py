@@ -1,4 +1,4 @@
-"""Where to cut: contiguous stages whose dearest is as cheap as can be, exactly."""
+"""Where to cut a chain of layers: contiguous stages whose most expensive one costs as little as possible, exactly."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,13 +6,13 @@ from itertools import combinations
 
 
 def balance(costs: Sequence[float], stages: int) -> list[int]:
-    """How many consecutive layers each stage gets, so that the largest sum of costs of a stage is as small as possible.
+    """Return how many consecutive layers each stage gets, so that the largest cost of a stage is minimal.
 
     costs: of each layer, 0 or more, in any unit (seconds, bytes).
-    stages: from 1 to the number of layers; each gets a layer at least.
+    stages: from 1 to the number of layers; each gets at least one layer.
 
-    Of several best answers the one that fills earlier stages first. By dynamic programming over (layers, stages) in
-    O(layers^2 stages), as for the linear partition problem (Skiena, The Algorithm Design Manual).
+    Of several best answers, return the one that fills earlier stages first. Dynamic programming over (layers, stages)
+    takes O(layers^2 stages), as for the linear partition problem (Skiena, The Algorithm Design Manual).
     Raises ValueError for an impossible number of stages, or a cost that is negative or not finite.
     """
     n = len(costs)
@@ -22,7 +22,7 @@ def balance(costs: Sequence[float], stages: int) -> list[int]:
     total = [0.0]
     for cost in costs:
         total.append(total[-1] + cost)
-    # best[i]: the dearest stage when layers i, i + 1, ... make s stages; sizes[s][i]: how many of them the first gets
+    # best[i]: cost of the most expensive of s stages made of layers i, i + 1, ...; sizes[s][i]: layers of the first one
     best = [total[n] - total[i] for i in range(n + 1)]
     sizes = [[], [n - i for i in range(n + 1)]]
     for s in range(2, stages + 1):
@@ -30,9 +30,9 @@ def balance(costs: Sequence[float], stages: int) -> list[int]:
         for i in range(n - s + 1):
             for j in range(i + 1, n - s + 2):
                 if total[j] - total[i] > new[i]:
-                    break  # the first stage alone is dearer, and with more layers dearer still
+                    break  # the first stage alone costs more, and with more layers it would cost still more
                 dearest = max(total[j] - total[i], best[j])
-                if dearest <= new[i]:  # of equals the last: the first stage takes as much as it can
+                if dearest <= new[i]:  # of equal ones take the last: the first stage takes as many layers as it can
                     new[i], chosen[i] = dearest, j - i
         best = new
         sizes.append(chosen)
@@ -44,7 +44,7 @@ def balance(costs: Sequence[float], stages: int) -> list[int]:
 
 
 def all_cuts(layers: int, stages: int) -> Iterator[list[int]]:
-    """Every way to make stages of consecutive layers, one or more each: a sweep for a few stages.
+    """Yield every way to make stages of consecutive layers, one or more each. Use it for few stages only.
 
     layers: how many there are.
     stages: how many to make; there are (layers - 1) over (stages - 1) ways.

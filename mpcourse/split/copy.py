@@ -6,7 +6,7 @@ import torch
 
 
 class Copy(torch.autograd.Function):
-    """The copy's two directions, for autograd; call `copy` instead."""
+    """The two directions of a copy, for autograd. Call `copy` instead."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -19,12 +19,12 @@ class Copy(torch.autograd.Function):
 
 
 def copy(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:
-    """`x` on `device`; its gradient comes back to where `x` is. `x` itself, and no copy, where it already is there.
+    """Copy `x` to `device`. Its gradient comes back to the device of `x`; `x` itself is returned where it is there.
 
     x: any shape and dtype.
     device: a real or virtual one, or the CPU.
 
-    It does what `x.to(device)` does; here the way back is written out.
+    This does what `x.to(device)` does, with the way back written out.
     """
     device = torch.device(device)
     return x if x.device == device else Copy.apply(x, device)

@@ -1,4 +1,4 @@
-"""What each layer of a chain costs, in time and memory: measured where it runs, or predicted where that is virtual."""
+"""What each layer of a chain costs in time and memory: measured on a real device, predicted on a virtual one."""
 
 import statistics
 import time
@@ -17,7 +17,7 @@ class LayerCost:
     forward: seconds.
     backward: seconds.
     activations: bytes that forward leaves for backward.
-    parameters: their bytes; gradients have as many, and an optimizer's state none, as many, or twice as many.
+    parameters: their bytes. Gradients have as many; an optimizer's state has none, as many, or twice as many.
     """
 
     forward: float
@@ -27,19 +27,19 @@ class LayerCost:
 
     @property
     def seconds(self) -> float:
-        """Of forward and backward together."""
+        """Seconds of forward and backward together."""
         return self.forward + self.backward
 
 
 def layer_costs(model: nn.Sequential, x: torch.Tensor, runs: int = 3) -> list[LayerCost]:
-    """The cost of each layer of a chain, on the device where it is; for `balance`.
+    """Return the cost of each layer of a chain, on the device where it is. `balance` takes these costs.
 
     model: layers, one after the other. Their gradients are cleared; batch norm's statistics are changed, as in
     training.
-    x: a batch, on the model's device, of what the first layer takes.
-    runs: of which the median is taken, where seconds are measured.
+    x: a batch, on the model's device, as the first layer takes it.
+    runs: how often a layer runs where seconds are measured; their median is returned.
 
-    On a virtual GPU seconds are the box's and memory is the ledger's; on a real one, and on the CPU, seconds are
+    On a virtual GPU, seconds are the box's and memory is the ledger's. On a real GPU and on the CPU, seconds are
     measured and memory is what autograd saves.
     """
     costs = []
@@ -63,7 +63,7 @@ def _once(layer: nn.Module, x: torch.Tensor) -> tuple[float, float, int, torch.T
             saved[storage.data_ptr()] = storage.nbytes()
         return t
 
-    device, own = x.device, x.clone()  # not a leaf: a layer may work in place
+    device, own = x.device, x.clone()  # not a leaf, because a layer may work in place
     if device.type == "vgpu":
         before = _held(device.index)
         start = _now(device)
@@ -80,13 +80,13 @@ def _once(layer: nn.Module, x: torch.Tensor) -> tuple[float, float, int, torch.T
 
 
 def _held(index: int) -> int:
-    """Bytes of tensors on a virtual GPU; a workspace is no layer's."""
+    """Return the bytes of tensors on a virtual GPU. A workspace belongs to no layer."""
     kinds = active_box().ledger.kinds(index)
     return sum(nbytes for kind, nbytes in kinds.items() if kind != "workspaces")
 
 
 def _now(device: torch.device) -> float:
-    """Seconds, once the device has done all that it was given."""
+    """Return the time in seconds at which the device has done all work that it was given."""
     if device.type == "vgpu":
         return active_box().synchronize()
     if device.type != "cpu":

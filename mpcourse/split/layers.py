@@ -1,4 +1,4 @@
-"""Splitting a model by its layers: each device holds some of them, and what lies between crosses the cut."""
+"""Splitting a model by its layers: each device holds some of them, and activations cross the cut."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from mpcourse.split.copy import copy
 class ModelParallelResNet50(ResNet50):
     """ResNet-50 on two devices: up to layer2 on the first, from layer3 on the second.
 
-    (batch, 3, h, w) on any device -> (batch, classes) on device1.
+    Takes (batch, 3, h, w) on any device, returns (batch, classes) on device1.
     device0: holds the layers up to layer2.
-    device1: those from layer3 on.
+    device1: holds the layers from layer3 on.
     classes: outputs.
 
-    The cut of an article of 2020-03-29 on two P100s. Its state dict is ResNet50's.
+    The cut is that of an article of 2020-03-29 on two P100s. The state dict is ResNet50's.
     """
 
     def __init__(self, device0: torch.device | str, device1: torch.device | str, classes: int = 1000) -> None:
@@ -31,14 +31,14 @@ class ModelParallelResNet50(ResNet50):
         return self.second(copy(self.first(copy(x, self.device0)), self.device1))
 
     def first(self, x: torch.Tensor) -> torch.Tensor:
-        """What device0 does. (batch, 3, h, w) -> (batch, 512, h / 8, w / 8).
+        """Run the layers of device0. (batch, 3, h, w) -> (batch, 512, h / 8, w / 8).
 
         x: images, float32, on device0.
         """
         return self.layer2(self.layer1(self.stem(x)))
 
     def second(self, x: torch.Tensor) -> torch.Tensor:
-        """What device1 does. (batch, 512, h / 8, w / 8) -> (batch, classes).
+        """Run the layers of device1. (batch, 512, h / 8, w / 8) -> (batch, classes).
 
         x: what `first` returned, on device1.
         """
@@ -46,18 +46,18 @@ class ModelParallelResNet50(ResNet50):
 
 
 class PipelinedResNet50(ModelParallelResNet50):
-    """ResNet-50 on two devices that work at the same time: a batch goes through in splits.
+    """ResNet-50 on two devices that work at the same time: a batch passes through them in splits.
 
     device0: holds the layers up to layer2.
-    device1: those from layer3 on.
+    device1: holds the layers from layer3 on.
     split_size: examples of a split; the last one may have fewer.
     classes: outputs.
 
-    (batch, 3, h, w) on any device -> (batch, classes) on device1.
+    Takes (batch, 3, h, w) on any device, returns (batch, classes) on device1.
 
-    While device1 works on one split, device0 begins the next. Python asks device1 first, then device0, and the copy
-    between them stands in both queues: so the two go in step. Autograd runs the backwards in reverse, with no schedule
-    of its own. Batch norm sees one split at a time. Source: PyTorch's tutorial on model parallelism (2019).
+    While device1 works on one split, device0 begins the next. Python gives work to device1 first, then to device0.
+    The copy between them is in both queues, so the two advance in step. Autograd runs the backward passes in reverse,
+    without a schedule. Batch norm sees one split at a time. Source: PyTorch's tutorial on model parallelism (2019).
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class PipelinedResNet50(ModelParallelResNet50):
 
 
 class Split(nn.Sequential):
-    """Stages on devices of their own; made by `split`. What enters a stage is copied to its device first.
+    """Stages, each on its own device; `split` makes it. The input of a stage is copied to its device first.
 
     stages: modules, one after the other, which take and return one tensor or several; moved to their devices.
     devices: one for each stage.
@@ -89,7 +89,7 @@ class Split(nn.Sequential):
         self.devices = list(devices)
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """The stages, one after the other; what the last one returns, on its device.
+        """Run the stages one after the other. Return what the last one returns, on its device.
 
         given: one tensor or several, on any device, as the first stage takes them.
         """
@@ -100,24 +100,24 @@ class Split(nn.Sequential):
 
 
 def call(stage: nn.Module, tensors: Sequence[torch.Tensor]) -> Any:
-    """What a stage returns. Several tensors are its arguments; to a plain `nn.Sequential` they are one tuple.
+    """Call a stage. Several tensors are its arguments; a plain `nn.Sequential` gets them as one tuple.
 
     stage: part of a chain of layers.
     tensors: one or several, on its device.
 
-    In the uncut `nn.Sequential`, too, a layer that returns a tuple hands it on as one argument.
+    In the uncut `nn.Sequential`, too, a layer that returns a tuple passes it on as one argument.
     """
     whole = type(stage).forward is nn.Sequential.forward and len(tensors) > 1
     return stage(tuple(tensors)) if whole else stage(*tensors)
 
 
 def split(model: nn.Sequential, sizes: Sequence[int], devices: Sequence[torch.device | str]) -> Split:
-    """A chain of layers as stages of consecutive ones, each on a device. The layers are the model's own, moved.
+    """Cut a chain of layers into stages of consecutive ones, each on a device. The model's own layers are moved.
 
     model: layers, one after the other.
     sizes: how many layers each stage has, 1 or more.
-    devices: one for each stage. Input may be on any, output is on the last.
-    Raises ValueError unless sizes are 1 or more, sum to the number of layers, and are as many as the devices; also
+    devices: one for each stage. The input may be on any device; the output is on the last.
+    Raises ValueError unless sizes are 1 or more, sum to the number of layers, and there are as many as devices; also
     where two stages share a parameter, which cannot be on two devices.
     """
     if len(sizes) != len(devices):

@@ -10,7 +10,7 @@ from mpcourse.split.copy import copy
 
 
 def _mlpconv(channels: int, widths: Sequence[int], kernel: int, stride: int, padding: int) -> nn.Sequential:
-    """A convolution, then two 1x1 convolutions: a small MLP at each position."""
+    """Return a convolution, then two 1x1 convolutions: a small MLP at each position."""
     layers: list[nn.Module] = []
     for i, (n, m) in enumerate(zip((channels, *widths), widths, strict=False)):
         layers += [nn.Conv2d(n, m, kernel, stride, padding) if i == 0 else nn.Conv2d(n, m, 1), nn.ReLU()]
@@ -18,7 +18,9 @@ def _mlpconv(channels: int, widths: Sequence[int], kernel: int, stride: int, pad
 
 
 class NIN(nn.Module):
-    """Network in Network. (batch, 3, h, w) -> (batch, classes), h and w from 99 on; Chainer's ImageNet example has 227.
+    """Network in Network (Lin et al. 2014).
+
+    Takes (batch, 3, h, w), returns (batch, classes), h and w from 99 on. Chainer's ImageNet example has 227.
 
     classes: outputs.
     widths: channels of the four stages; the defaults are Chainer's.
@@ -45,17 +47,17 @@ class NIN(nn.Module):
 
 
 class ParallelNIN(nn.Module):
-    """Two whole networks, one on each device, that see the same batch; their losses are added.
+    """Two whole networks, one on each device. Both see the same batch, and their losses are added.
 
-    forward: images (batch, 3, h, w) and labels (batch,), int64, on device0 -> loss and accuracy, scalars on device0,
-    the accuracy of the first network alone.
+    forward: images (batch, 3, h, w) and labels (batch,), int64, on device0 -> loss and accuracy, scalars on device0;
+    the accuracy is the first network's alone.
     device0: holds the first network.
     device1: holds the second one.
     classes: outputs.
     widths: channels of the four stages; the defaults are Chainer's.
 
-    As the post of 2015-11-29 built it. No gradient passes from one network to the other: each trains as it would alone.
-    Twice the work is done, both devices are busy, and neither is done sooner.
+    This is how the post of 2015-11-29 built it. No gradient passes between the networks: each trains as it would alone.
+    Twice the work is done, both devices are busy, and neither finishes sooner.
     """
 
     def __init__(
@@ -71,11 +73,11 @@ class ParallelNIN(nn.Module):
         self.second = NIN(classes, widths).to(self.device1)
 
     def logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the two networks return, (batch, classes) each, both on device0.
+        """Run both networks; return their results, (batch, classes) each, both on device0.
 
         x: images (batch, 3, h, w) on device0.
         """
-        x1 = copy(x, self.device1)  # before device0 gets work: a copy waits for what is in its source's queue
+        x1 = copy(x, self.device1)  # before device0 gets work, because a copy waits for its source's queue
         return self.first(x), copy(self.second(x1), self.device0)
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,7 +87,7 @@ class ParallelNIN(nn.Module):
         return loss, (first.argmax(1) == labels).float().mean()
 
     def ensemble_accuracy(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """What two networks are good for: the accuracy of their mean probabilities, 0 to 1, a scalar on device0.
+        """Return the accuracy of the mean probabilities of both networks, 0 to 1, a scalar on device0.
 
         x: images (batch, 3, h, w) on device0.
         labels: (batch,), int64, on device0.
@@ -95,18 +97,18 @@ class ParallelNIN(nn.Module):
 
 
 class HalvedNIN(nn.Module):
-    """The fair version: one network, of which each device holds a replica and sees half of the batch.
+    """The fair comparison: one network. Each device holds a replica and sees half of the batch.
 
     forward: images (batch, 3, h, w) and labels (batch,), int64, on device0 -> loss and accuracy of all examples,
-    scalars on device0. The batch must be even, or it raises ValueError.
+    scalars on device0. Raises ValueError for a batch of odd size.
     device0: holds the network, and its gradients.
     device1: holds the replica.
     classes: outputs.
     widths: channels of the four stages; the defaults are Chainer's.
 
-    The loss is the mean over the whole batch, and its gradient arrives in `network`: the replica's parameters are
-    copies that autograd sees. Half the work on each device, one network's result: so a second GPU can save time. Lesson
-    06 does it over MPI.
+    The loss is the mean over the whole batch, and its gradient arrives in `network`, because the replica's parameters
+    are copies that autograd sees. Each device does half the work, and the result is one network's, so a second GPU can
+    save time. Lesson 06 does the same over MPI.
     """
 
     def __init__(

@@ -22,9 +22,9 @@ class ParallelMLP(nn.Module):
     n_units: hidden units, an even number: half of them on each device.
     n_out: outputs.
 
-    The two halves meet twice: after the first blocks each device needs the sum of both results, after the second blocks
-    device0 needs it. Four copies a forward pass. With device0 = device1 it is the same network on one device. 3 800 020
-    parameters at its defaults.
+    The two halves meet twice. After the first blocks each device needs the sum of both results; after the second
+    blocks device0 needs it. A forward pass makes four copies. With device0 = device1 it is the same network on one
+    device. It has 3 800 020 parameters at its defaults.
     Raises ValueError for an odd n_units.
     """
 
@@ -47,13 +47,13 @@ class ParallelMLP(nn.Module):
         self.second1 = _block(n_units, half, n_out).to(self.device1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x1 = copy(x, self.device1)  # before device0 gets work: a copy waits for what is in its source's queue
+        x1 = copy(x, self.device1)  # before device0 gets work, because a copy waits for its source's queue
         z0 = self.first0(x)
         z1 = self.first1(x1)
-        # First meeting: both devices go on with the whole sum.
+        # First meeting: both devices continue with the whole sum.
         h0 = z0 + copy(z1, self.device0)
         h1 = z1 + copy(z0, self.device1)
         y0 = self.second0(F.relu(h0))
         y1 = self.second1(F.relu(h1))
-        # Second meeting: the result is wanted on device0 only.
+        # Second meeting: only device0 needs the result.
         return y0 + copy(y1, self.device0)

@@ -1,11 +1,11 @@
 """Tensor parallelism (Megatron-LM, Shoeybi et al. 2019): one layer's work over several devices.
 
-A weight can be cut by its outputs (column parallel, in the paper's notation x A, which torch's transposed weights hide)
-or by its inputs (row parallel). One after the other, the first hands the second just the part that it needs, and only
-one sum is left to exchange.
+A weight can be cut by its outputs or by its inputs. The first is called column parallel, after the paper's notation
+x A; torch stores weights transposed. The second is called row parallel. A column-parallel layer gives the row-parallel
+layer behind it exactly the part that it needs, and only one sum is left to exchange.
 
-A copy between two GPUs is in the queues of both. So all copies of the input come before the work of the first device,
-and all of the results after the work of the last: otherwise one device would wait for the other's product.
+A copy between two GPUs waits in the queues of both. All copies of the input therefore come before the work of the first
+device, and all copies of results after the work of the last: otherwise one device would wait for the other's product.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ Devices = Sequence[torch.device | str]
 
 
 def _sizes(n: int, parts: int) -> list[int]:
-    """`n` in `parts` shares that differ by one at most, the larger ones first."""
+    """Divide `n` into `parts` shares that differ by at most one, the larger ones first."""
     if not 1 <= parts <= n:
         raise ValueError(f"{n} units over {parts} devices: each needs one at least")
     return [n // parts + (i < n % parts) for i in range(parts)]
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor | None, device: torch.device) -> nn.Linear:
-    """A layer with its own copies of `weight` (out, in) and `bias` (out,), on `device`."""
+    """Make a layer with its own copies of `weight` (out, in) and `bias` (out,), on `device`."""
     made = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     made.weight = nn.Parameter(weight.detach().clone().to(device))
     if bias is not None:
@@ -36,14 +36,15 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None, device: torch.devic
 
 
 class ColumnParallelLinear(nn.Module):
-    """A linear layer with its outputs spread over devices. (..., in) on any device -> one tensor a device, (..., share
-    of out).
+    """A linear layer with its outputs spread over devices.
 
-    linear: whose weight (out, in) and bias are copied, in shares that differ by one at most.
+    Takes (..., in) on any device, returns one tensor per device, (..., share of out).
+
+    linear: its weight (out, in) and bias are copied, in shares that differ by at most one.
     devices: one for each share.
 
-    Every device gets all of the input, so the gradient of the input is the sum of what each device has for it: a copy's
-    backward, which autograd adds up.
+    Every device gets the whole input, so the input's gradient is the sum of the gradients from all devices. Autograd
+    computes this sum in the backward pass of the copies.
     Raises ValueError for more devices than outputs.
     """
 
@@ -64,11 +65,11 @@ class ColumnParallelLinear(nn.Module):
 class RowParallelLinear(nn.Module):
     """A linear layer with its inputs spread over devices, as a ColumnParallelLinear leaves them.
 
-    One tensor a device, (..., share of in) each -> (..., out) on the first device.
-    linear: whose weight (out, in) and bias are copied, in shares that differ by one at most.
+    Takes one tensor per device, (..., share of in) each, returns (..., out) on the first device.
+    linear: its weight (out, in) and bias are copied, in shares that differ by at most one.
     devices: one for each share.
 
-    Each device has part of every output: their sum is the result. The bias is added once, on the first device.
+    Each device computes part of every output: their sum is the result. The bias is added once, on the first device.
     Raises ValueError for more devices than inputs.
     """
 
@@ -89,7 +90,7 @@ class RowParallelLinear(nn.Module):
 
 
 def _sum_on(device: torch.device, partial: Sequence[torch.Tensor], bias: torch.Tensor | None) -> torch.Tensor:
-    """The sum of partial results, in the order of their devices, and the bias."""
+    """Sum partial results in the order of their devices, and add the bias."""
     total, *others = [copy(one, device) for one in partial]
     for one in others:
         total = total + one
@@ -97,14 +98,14 @@ def _sum_on(device: torch.device, partial: Sequence[torch.Tensor], bias: torch.T
 
 
 class TensorParallelMLP(nn.Module):
-    """A transformer's feed-forward block, Linear - GELU - Linear: the first by columns, the second by rows.
+    """A transformer's feed-forward block, Linear - GELU - Linear: the first cut by columns, the second by rows.
 
-    (..., d) on any device -> (..., d) on the first device. Equal to `second(gelu(first(x)))`.
-    first: the layer before GELU, whose weights are copied.
+    Takes (..., d) on any device, returns (..., d) on the first device. Equals `second(gelu(first(x)))`.
+    first: the layer before GELU; its weights are copied.
     second: the layer after it.
     devices: one for each share of the hidden units.
 
-    Between the two layers nothing is exchanged: GELU works on each unit alone.
+    Nothing is exchanged between the two layers: GELU works on each unit alone.
     Raises ValueError where the two layers do not fit each other, or for more devices than hidden units.
     """
 
@@ -119,13 +120,13 @@ class TensorParallelMLP(nn.Module):
 
 
 class TensorParallelAttention(nn.Module):
-    """Self-attention with its heads spread over devices: queries, keys and values by columns, the output by rows.
+    """Self-attention with its heads spread over devices: queries, keys and values cut by columns, the output by rows.
 
-    (batch, length, d) on any device -> the same shape on the first device.
-    attention: an nn.MultiheadAttention with batch_first=True and without dropout, whose weights are copied.
-    devices: one for each share of the heads; each needs a head at least.
+    Takes (batch, length, d) on any device, returns the same shape on the first device.
+    attention: an nn.MultiheadAttention with batch_first=True and without dropout; its weights are copied.
+    devices: one for each share of the heads; each needs at least one head.
 
-    Heads never exchange anything.
+    Heads exchange nothing with each other.
     Raises ValueError for another kind of attention, or for more devices than heads.
     """
 
@@ -161,5 +162,5 @@ class TensorParallelAttention(nn.Module):
         return _sum_on(self.devices[0], partial, self.bias)
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, length, heads * width) -> (batch, heads, length, width)."""
+        """Reshape (batch, length, heads * width) to (batch, heads, length, width)."""
         return x.unflatten(2, (-1, self.width)).transpose(1, 2)

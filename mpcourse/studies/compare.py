@@ -1,6 +1,6 @@
 """Whether two sets of runs differ: by the standard error of the difference of their means, never by their ranges.
 
-How far single runs lie apart tells nothing about means: a mean of n runs is known sqrt(n) times as well as one run.
+The spread of single runs says nothing about means: a mean of n runs is known sqrt(n) times as precisely as one run.
 """
 
 import math
@@ -25,8 +25,9 @@ class Mean:
 
 @dataclass(frozen=True)
 class Difference(Mean):
-    """The mean difference of two sets of runs. low, high: where it lies with a confidence of 95 percent.
+    """The mean difference of two sets of runs.
 
+    low, high: the limits of its 95 percent confidence interval.
     paired: run i of both sets had the same seed, so that n differences were averaged. Otherwise n is the smaller set's.
     """
 
@@ -46,7 +47,7 @@ class Difference(Mean):
 
 
 def mean_of(runs: Sequence[float]) -> Mean:
-    """The mean of these runs and its standard error. Raises ValueError without a run."""
+    """Return the mean of these runs and its standard error. Raises ValueError without a run."""
     if not runs:
         raise ValueError("a mean needs one run or more")
     error = statistics.stdev(runs) / math.sqrt(len(runs)) if len(runs) > 1 else math.nan
@@ -54,11 +55,11 @@ def mean_of(runs: Sequence[float]) -> Mean:
 
 
 def difference(one: Sequence[float], other: Sequence[float], paired: bool) -> Difference:
-    """one - other, of the mean of these runs, two or more each.
+    """Return one - other, the difference of the means of these runs, two or more each.
 
-    paired: whether run i of both had the same seed, which decided alike what both began with; then differences are
-    averaged (Student's t test of pairs), and what the seeds share drops out. Otherwise Welch's t test, which lets both
-    sets vary differently. Raises ValueError for fewer runs, or pairs that do not match.
+    paired: whether run i of both had the same seed, which gave both the same beginning. Then differences are averaged
+    (Student's t test of pairs), and what the seeds share cancels. Otherwise Welch's t test, in which both sets may vary
+    differently. Raises ValueError for fewer runs, or pairs that do not match.
     """
     from scipy import stats  # half a second, which only comparisons need
 

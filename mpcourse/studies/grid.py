@@ -21,9 +21,9 @@ OPTIMIZERS = ("sgd", "lars")
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One training run of a study. rate: for `base_batch` examples, before `rule` scales it to this batch.
+    """One training run of a study.
 
-    warmup: epochs.
+    rate: for `base_batch` examples, before `rule` scales it to this batch. warmup: epochs.
     """
 
     batch: int
@@ -39,10 +39,10 @@ class Study:
     """A grid over batch, optimizer, rule, rate, warmup and seed, each a list; the rest is the same for all runs.
 
     data: "digits", "glyphs" or "mnist", with data_options for the function of that name. widths: of the MLP.
-    epochs or steps: how long a run is; exactly one of them. With epochs, larger batches make fewer updates.
+    epochs or steps: the length of a run; exactly one of them is given. With epochs, larger batches make fewer updates.
     decay: "none" or "cosine", over the whole run after its warm-up. trust_coefficient: of LARS. target: test accuracy,
-    0 to 1. record_every: updates between two records; None: an epoch. together: so many runs, at most, are trained at
-    once; 1: one after the other.
+    0 to 1. record_every: updates between two records; None: an epoch. together: the most runs that are trained at once;
+    1: one after the other.
     """
 
     batch: list[int]
@@ -66,12 +66,12 @@ class Study:
     together: int = 32
 
     def runs(self) -> list[TrainingRun]:
-        """All runs, in the order in which results number them: seeds change first, batches last."""
+        """Return all runs, in the order in which results number them: seeds change first, batches last."""
         axes = (self.batch, self.optimizer, self.rule, self.rate, self.warmup, self.seed)
         return [TrainingRun(*each) for each in itertools.product(*axes)]
 
     def tasks(self) -> list[list[int]]:
-        """Numbers of runs that are trained at once: of one batch size and optimizer. The longest tasks come first."""
+        """Return numbers of runs trained at once, of one batch size and optimizer. The longest tasks come first."""
         runs = self.runs()
         kinds: dict[tuple[int, str], list[int]] = {}
         for number, each in enumerate(runs):
@@ -81,7 +81,7 @@ class Study:
         return sorted(parts, key=lambda part: (weight * runs[part[0]].batch, part))
 
     def load_data(self) -> Dataset:
-        """The data set. Raises UserError where it does not fit to the rest of the study."""
+        """Load the data set. Raises UserError where it does not fit the rest of the study."""
         try:
             data = load(self.data, **self.data_options)
         except TypeError as error:
@@ -94,13 +94,13 @@ class Study:
         return data
 
     def length(self, run: TrainingRun, examples: int) -> int:
-        """Updates of this run with so many examples to train on."""
+        """Return the updates of this run with so many examples to train on."""
         return self.steps if self.steps is not None else (self.epochs or 0) * math.ceil(examples / run.batch)
 
     def schedule(self, run: TrainingRun, examples: int) -> Schedule:
-        """Its learning rates. Warm-up begins with the base batch's rate, or with the scaled one if that is lower.
+        """Return the run's learning rates. Warm-up begins with the base batch's rate, or the scaled one if lower.
 
-        With rule "none" a rate is this batch's own, and the base batch's is what the linear rule makes of it.
+        With rule "none" a rate is this batch's own, and the base batch's follows from it by the linear rule.
         """
         peak = SCALINGS[run.rule](run.rate, run.batch, self.base_batch)
         start = linear_scaling(run.rate, self.base_batch, run.batch) if run.rule == "none" else run.rate
@@ -109,15 +109,15 @@ class Study:
         return Schedule(peak, warmup_steps, min(start, peak), decay, steps)
 
     def rates(self, run: TrainingRun, examples: int) -> torch.Tensor:
-        """The rate of each update, float64."""
+        """Return the rate of each update, float64."""
         schedule = self.schedule(run, examples)
         return torch.tensor([schedule(s) for s in range(self.length(run, examples))], dtype=torch.float64)
 
 
 def read_study(path: Path) -> Study:
-    """The study in a TOML file with Study's fields. Raises UserError, in one line, for whatever is wrong in it.
+    """Read the study in a TOML file with Study's fields. Raises UserError, in one line, for whatever is wrong in it.
 
-    A number or string where a list is asked is a list of one; `seed = 5` stands for seeds 0 to 4.
+    A number or string in place of a list is a list of one; `seed = 5` means seeds 0 to 4.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -132,7 +132,7 @@ def read_study(path: Path) -> Study:
 
 
 def make_study(table: Mapping[str, Any]) -> Study:
-    """The study with these fields of Study; a number or string where a list is asked is a list of one.
+    """Make the study with these fields of Study; a number or string in place of a list is a list of one.
 
     Raises UserError, in one line, for whatever is wrong in it.
     """
@@ -154,7 +154,7 @@ def _required(field_: dataclasses.Field) -> bool:
 
 
 def _as(kind: Any, value: Any, name: str) -> Any:
-    """`value` as what a field of this kind holds."""
+    """Return `value` as a field of this kind holds it."""
     if typing.get_origin(kind) is list:
         if name == "seed" and _is(value, int):
             value = list(range(value))

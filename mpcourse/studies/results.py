@@ -1,6 +1,7 @@
-"""A study's folder: what each task left, a snapshot of what was in hand, the tables, and where it all was made.
+"""A study's folder: what each task left, a snapshot of unfinished tasks, the tables, and where all was made.
 
-Every file is written whole or not at all (`mpcourse.common.files`): a process that is killed leaves whole files only.
+Every file is written whole or not at all (`mpcourse.common.files`), so a process that is killed leaves only whole
+files.
 """
 
 import datetime
@@ -37,10 +38,10 @@ class Folder:
         self.path, self.tasks = path, path / "tasks"
 
     def begin(self, study: Study, ranks: int, mpi: str, measured: Noise | None = None) -> None:
-        """Make the folder, or find it as it was left; note in its manifest who goes on.
+        """Make the folder, or find it as it was left; record this session in its manifest.
 
         measured: the machine's noise before the session; None: it was not measured.
-        Raises UserError where it holds another study, or cannot be written.
+        Raises UserError where the folder holds another study, or cannot be written.
         """
         try:
             self.tasks.mkdir(parents=True, exist_ok=True)
@@ -59,9 +60,9 @@ class Folder:
             raise UserError(f"{self.path} cannot be written ({error.strerror}): name another folder") from None
 
     def manifest(self) -> dict[str, Any] | None:
-        """What was studied, and each session's versions, hardware, noise, date and command; None before there is one.
+        """Return what was studied, and each session's versions, hardware, noise, date and command, or None.
 
-        noise: `quiet.Noise` as a dict, or NOT_RECORDED. Seconds depend on it, and nothing else does.
+        noise: `quiet.Noise` as a dict, or NOT_RECORDED. Only seconds depend on it.
         """
         path = self.path / "manifest.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
@@ -70,7 +71,7 @@ class Folder:
         return self._task(task).exists()
 
     def save(self, task: int, rows: Sequence[Mapping[str, Any]], curves: Mapping[int, LearningCurve]) -> None:
-        """The task is done: its runs' rows and curves, by the runs' numbers. Its snapshot goes."""
+        """Save a finished task: its runs' rows and curves, by the runs' numbers. Its snapshot is removed."""
         contents = {"rows": list(rows), "curves": {number: vars(curve) for number, curve in curves.items()}}
         write_atomically(self._task(task), json.dumps(contents), sync=True)
         self._snapshot(task).unlink(missing_ok=True)
@@ -79,22 +80,22 @@ class Folder:
         write_atomically(self._snapshot(task), lambda file: torch.save(state, file), sync=True)
 
     def snapshot(self, task: int) -> dict[str, Any] | None:
-        """What `save_snapshot` saved last of this task, if anything."""
+        """Return what `save_snapshot` saved last for this task, or None."""
         path = self._snapshot(task)
         return torch.load(path, weights_only=True) if path.exists() else None
 
     def read_rows(self) -> list[dict[str, Any]]:
-        """A dict for each finished run, in the order of their numbers: the columns of runs.csv."""
+        """Return a dict for each finished run, in the order of their numbers: the columns of runs.csv."""
         rows = [row for task in self._finished_tasks() for row in task["rows"]]
         return sorted(rows, key=lambda row: row["run"])
 
     def read_curves(self) -> dict[int, LearningCurve]:
-        """The learning curve of each finished run, by its number."""
+        """Return the learning curve of each finished run, by its number."""
         curves = {int(number): curve for task in self._finished_tasks() for number, curve in task["curves"].items()}
         return {number: LearningCurve(**curves[number]) for number in sorted(curves)}
 
     def write_tables(self) -> None:
-        """runs.csv, one row a run, and curves.csv, one row a record, of what is finished."""
+        """Write what is finished to runs.csv, one row per run, and to curves.csv, one row per record."""
         rows = self.read_rows()
         self.write_table("runs.csv", list(rows[0]) if rows else ["run"], (row.values() for row in rows))
         columns = [*vars(LearningCurve())]
@@ -119,7 +120,7 @@ class Folder:
 
 
 def summary(curve: LearningCurve, target: float) -> dict[str, Any]:
-    """What a run's row tells of its curve. What was never reached is None, an empty field in the table."""
+    """Return what a run's row shows of its curve. What was never reached is None, an empty field in the table."""
     reached = next((i for i, accuracy in enumerate(curve.test_accuracy) if accuracy >= target), None)
     loss = curve.train_loss[-1]
     return {

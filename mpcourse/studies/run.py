@@ -8,12 +8,12 @@ STUDY.toml holds the fields of `mpcourse.studies.grid.Study`, for instance
     seed = 3
     epochs = 20
 
-FOLDER gets runs.csv (one row a run), curves.csv (one row a record) and manifest.json (versions, hardware, noise, date,
-command of each session). The same command goes on where a killed one stopped, with as many ranks as one likes: runs
-that ended are kept, and those in hand go on from a snapshot, taken at a record where the last one is a second old.
+FOLDER gets runs.csv (one row per run), curves.csv (one row per record) and manifest.json (versions, hardware, noise,
+date, command of each session). The same command continues where a killed one stopped, with any number of ranks: runs
+that ended are kept, and unfinished ones continue from a snapshot, taken at a record once the last one is a second old.
 
-Before it begins, rank 0's machine is watched for a second, and a busy one is refused: the seconds in the tables would
-be too long. With MPCOURSE_BUSY=1 in the environment it is not refused, and the manifest tells the noise.
+Before it begins, rank 0's machine is watched for a second, and a busy one is refused, because the seconds in the tables
+would be too long. With MPCOURSE_BUSY=1 in the environment it is not refused, and the manifest records the noise.
 """
 
 import argparse
@@ -43,18 +43,18 @@ DOZE = 0.05  # seconds
 
 
 def main() -> None:
-    """All ranks call it. Exit status: 2 for a mistake of the user's; a rank that fails otherwise ends all of them."""
+    """Run the program; all ranks call it. Exit status: 2 for a mistake of the user; other failures end all ranks."""
     options = _options()
-    from mpi4py import MPI  # only now: it makes this process a rank
+    from mpi4py import MPI  # imported only now, because it makes this process a rank
 
     comm = MPI.COMM_WORLD
-    torch.set_num_threads(1)  # products of small networks gain nothing by a second one
+    torch.set_num_threads(1)  # products of small networks gain nothing from a second thread
     try:
         study = read_study(options.study)
         measured = noise_beside(comm)
         refuse_if_busy(measured, f"set {BUSY}=1, which changes the seconds in the tables and nothing else")
         run_study(comm, study, Folder(options.folder), MPI.Get_library_version().splitlines()[0].strip(), measured)
-    except UserError as error:  # which all ranks raise alike
+    except UserError as error:  # all ranks raise the same
         if comm.rank == 0:
             print(f"mpcourse: {error}", file=sys.stderr, flush=True)
         sys.exit(2)
@@ -67,8 +67,8 @@ def main() -> None:
 
 
 def noise_beside(comm: Comm) -> Noise:
-    """The noise of rank 0's machine while no rank computes, on all ranks. All call it."""
-    comm.Barrier()  # all have imported what they need
+    """Measure the noise of rank 0's machine while no rank computes; return it on all ranks. All call it."""
+    comm.Barrier()  # all ranks have imported what they need
     if comm.rank > 0:
         while not comm.Iprobe(source=0):  # a rank that waits in recv keeps a core busy
             time.sleep(DOZE)
@@ -105,7 +105,7 @@ def run_study(comm: Comm, study: Study, folder: Folder, mpi: str = "", measured:
 
 
 def work(study: Study, data: Dataset, folder: Folder, task: int) -> Iterator[None]:
-    """Train the runs of a task, from its snapshot if there is one; yield after each record. Its results are saved."""
+    """Train the runs of a task, from its snapshot if there is one; yield after each record, and save the results."""
     numbers, runs, examples = study.tasks()[task], study.runs(), len(data.train)
     trained = train_task(study, data, numbers)
     if (state := folder.snapshot(task)) is not None:
@@ -127,7 +127,7 @@ def work(study: Study, data: Dataset, folder: Folder, task: int) -> Iterator[Non
 
 
 def train_task(study: Study, data: Dataset, numbers: Sequence[int]) -> StackedRuns:
-    """The runs of these numbers, which are one task's, before their first step."""
+    """Make the runs of these numbers, which are one task's, before their first step."""
     chosen = [study.runs()[number] for number in numbers]
     return StackedRuns(
         study.widths,
@@ -149,7 +149,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="for the results; the same one to go on")
     if launched_rank() == 0:
         return parser.parse_args()
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # rank 0 has said it
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # rank 0 has printed it
         return parser.parse_args()
 
 

@@ -16,14 +16,14 @@ from mpcourse.models import mlp
 
 
 class StackedMLPs:
-    """S multilayer perceptrons of the same widths, as `mpcourse.models.mlp` makes them, which do not know each other.
+    """S independent multilayer perceptrons of the same widths, as `mpcourse.models.mlp` makes them.
 
-    parameters: for each layer from n to m units a weight (S, n, m), which is Linear's turned round, and a bias
-    (S, 1, m); weights and biases in turns.
+    parameters: for each layer from n to m units a weight (S, n, m), the transpose of Linear's, and a bias (S, 1, m);
+    weights and biases in turns.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        """Copies of these models. Raises ValueError unless they are MLPs of the same widths."""
+        """Copy these models. Raises ValueError unless they are MLPs of the same widths."""
         stacks = [[layer for layer in model.modules() if isinstance(layer, nn.Linear)] for model in models]
         shapes = {tuple(tuple(layer.weight.shape) for layer in stack) for stack in stacks}
         if len(shapes) != 1:
@@ -40,7 +40,7 @@ class StackedMLPs:
 
     @classmethod
     def from_seeds(cls, widths: Sequence[int], seeds: Sequence[int]) -> "StackedMLPs":
-        """A network for each seed: the one that mlp(widths) is after torch.manual_seed(seed)."""
+        """Make a network for each seed: the one that mlp(widths) is after torch.manual_seed(seed)."""
         models = []
         with torch.random.fork_rng(devices=[]):
             for seed in seeds:
@@ -49,7 +49,7 @@ class StackedMLPs:
         return cls(models)
 
     def model(self, i: int) -> nn.Sequential:
-        """Network i as a module of its own."""
+        """Return network i as a module of its own."""
         with torch.random.fork_rng(devices=[]):
             made = mlp(self.widths).to(self.parameters[0])
         with torch.no_grad():
@@ -59,12 +59,12 @@ class StackedMLPs:
 
     @torch.no_grad()
     def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """(S, batch, classes), for x of (S, batch, inputs), a batch for each, or (batch, inputs), the same for all."""
+        """Return (S, batch, classes). x: (S, batch, inputs), one batch each, or (batch, inputs), the same for all."""
         return self._forward(x.expand(self.size, *x.shape[-2:]))[-1]
 
     @torch.no_grad()
     def gradients(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Each network's mean cross-entropy on its own batch (S,), and its gradient, in the shapes of `parameters`.
+        """Return each network's mean cross-entropy on its batch, (S,), and its gradient, shaped like `parameters`.
 
         x: (S, batch, inputs). labels: int64 (S, batch).
         """
@@ -78,11 +78,11 @@ class StackedMLPs:
         for k in reversed(range(len(inputs))):
             gradients += [delta.sum(1, keepdim=True), torch.bmm(inputs[k].mT, delta)]
             if k:
-                delta = torch.bmm(delta, self.parameters[2 * k].mT).mul_(inputs[k].sign())  # of a ReLU: 0 or 1
+                delta = torch.bmm(delta, self.parameters[2 * k].mT).mul_(inputs[k].sign())  # after a ReLU: 0 or 1
         return losses, gradients[::-1]
 
     def _forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """The input of every layer, and the output."""
+        """Return the input of every layer, and the output."""
         activations = [x]
         for k in range(0, len(self.parameters), 2):
             if k:
@@ -92,10 +92,10 @@ class StackedMLPs:
 
 
 class StackedSGD:
-    """Momentum SGD, or LARS, for each of many networks at a rate of its own.
+    """Momentum SGD, or LARS, for each of many networks at its own rate.
 
-    The steps of torch.optim.SGD(momentum, weight_decay), or, with a trust_coefficient, of mpcourse.large_batch.LARS
-    with it: weights are trusted by their own norm in each network, biases have a trust of 1.
+    The steps are those of torch.optim.SGD(momentum, weight_decay) or, with a trust_coefficient, of
+    mpcourse.large_batch.LARS: weights are trusted by their own norm in each network, biases have a trust of 1.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class StackedSGD:
         self.velocities = [torch.zeros_like(p) for p in models.parameters]
 
     def step(self, gradients: Sequence[torch.Tensor], rates: torch.Tensor) -> None:
-        """One update of all. gradients: of `StackedMLPs.gradients`; they are overwritten. rates: (S,)."""
+        """Update all networks. gradients: from `StackedMLPs.gradients`; they are overwritten. rates: (S,)."""
         rates = rates[:, None, None]
         for i, (p, g, v) in enumerate(zip(self.models.parameters, gradients, self.velocities, strict=True)):
             if self.trust_coefficient is None:

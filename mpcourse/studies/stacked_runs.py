@@ -1,4 +1,4 @@
-"""Training runs that go on side by side: each with its own seed, order of examples and learning rates."""
+"""Training runs side by side: each with its own seed, order of examples and learning rates."""
 
 import time
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ class StackedRuns:
     """S runs of `one_device.training.train` on one data set, with equal batches and numbers of updates, at once.
 
     Run i trains mlp(widths) as it is after torch.manual_seed(seeds[i]), on batches in the order of that seed, with
-    rates[:, i] as its learning rate. It equals the plain loop with torch.optim.SGD (or LARS) but for rounding: the
-    digits, batch 32, rate 0.1, momentum 0.9, float32: no parameter differs by more than 1e-5 after 225 updates. At the
-    edge of stability (rate 0.3) rounding errors grow with each step, as between two machines.
+    rates[:, i] as its learning rate. It equals the plain loop with torch.optim.SGD (or LARS) up to rounding: on the
+    digits, with batch 32, rate 0.1, momentum 0.9 and float32, no parameter differs by more than 1e-5 after 225 updates.
+    At the edge of stability (rate 0.3) rounding errors grow with each step, as between two machines.
 
     rates: (updates, S), one for each update. data: images may be of any float dtype, which the networks take over.
     batch_size: at most the training set's; an epoch's last batch is what is left. record_every: updates between two
-    records (None: one record an epoch; the end is always recorded). momentum, weight_decay: of
-    SGD. trust_coefficient: of LARS; None: SGD. curves: one for each run; its seconds are its part of what all took.
+    records (None: one record an epoch; the end is always recorded). momentum, weight_decay: of SGD. trust_coefficient:
+    of LARS; None: SGD. curves: one for each run; its seconds are an equal part of the time that all runs took.
     Raises ValueError for numbers that make no sense.
     """
 
@@ -65,7 +65,7 @@ class StackedRuns:
         return self.step == len(self.rates)
 
     def advance(self) -> None:
-        """Go on to the next record, or to the end."""
+        """Train up to the next record, or to the end."""
         start, first = time.perf_counter(), self.step
         last = min(len(self.rates), (first // self.record_every + 1) * self.record_every)
         summed, seen = torch.zeros(len(self.seeds), dtype=torch.float64), 0
@@ -81,18 +81,18 @@ class StackedRuns:
             self._record((summed / seen).tolist())
 
     def finish(self) -> list[LearningCurve]:
-        """Train to the end; the learning curves."""
+        """Train to the end; return the learning curves."""
         while not self.done:
             self.advance()
         return self.curves
 
     def accuracy(self) -> list[float]:
-        """Each network's share of right answers on the test set."""
+        """Return each network's share of correct answers on the test set."""
         right = self.models.logits(self.test_images).argmax(-1) == self.test_labels
         return [count / len(self.test_labels) for count in right.sum(1).tolist()]
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a later StackedRuns, made alike, needs to go on from here to the same bits."""
+        """Return all that another StackedRuns with equal arguments needs to continue from here to the same bits."""
         return {
             "step": self.step,
             "seconds": self.seconds,
@@ -109,15 +109,15 @@ class StackedRuns:
         self._generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
 
     def _batch(self) -> torch.Tensor:
-        """(S, batch): each run's examples of this update, as `mpcourse.one_device.training.batches` draws them."""
+        """Return each run's examples of this update, (S, batch), as `one_device.training.batches` draws them."""
         epoch, i = divmod(self.step, self.steps_per_epoch)
-        while self._epoch < epoch:  # several times after load_state_dict, for a generator only goes forwards
+        while self._epoch < epoch:  # several times after load_state_dict, because a generator only goes forwards
             self._orders = torch.stack([torch.randperm(len(self.labels), generator=g) for g in self._generators])
             self._epoch += 1
         return self._orders[:, i * self.batch_size : (i + 1) * self.batch_size]
 
     def _taken(self, chosen: torch.Tensor) -> torch.Tensor:
-        """These images, (S, batch, inputs), in memory that is used again: it may be hundreds of megabytes."""
+        """Return these images, (S, batch, inputs), in memory that is used again: it may be hundreds of megabytes."""
         place = self._inputs[: chosen.numel()]
         torch.index_select(self.images, 0, chosen.flatten(), out=place)
         return place.view(*chosen.shape, -1)

@@ -1,4 +1,4 @@
-"""Tidy tables of studies as CSV: runs.csv has one row a run, curves.csv one row a record."""
+"""Tidy tables of studies as CSV: runs.csv has one row per run, curves.csv one row per record."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """The table as text. Floats have six digits: the seventh of a float32 is another one on the next machine."""
+    """Return the table as text. Floats have six digits, because the seventh of a float32 differs between machines."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(columns)
@@ -21,13 +21,13 @@ def as_csv(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """A dict for each line, by column: numbers are int or float, an empty cell is None."""
+    """Return a dict for each line, by column: numbers are int or float, an empty cell is None."""
     with path.open(encoding="utf-8", newline="") as file:
         return [{name: _value(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
 
 
 def read_curves(path: Path) -> dict[int, LearningCurve]:
-    """The learning curve of each run in a curves.csv, by the run's number."""
+    """Return the learning curve of each run in a curves.csv, by the run's number."""
     curves: dict[int, LearningCurve] = {}
     for row in read_rows(path):
         curve = curves.setdefault(row.pop("run"), LearningCurve())

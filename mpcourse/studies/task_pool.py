@@ -7,7 +7,7 @@ from mpcourse.common.comm import Comm
 from mpcourse.virtual import mpi_of
 
 ASK, ANSWER = 1, 2  # tags
-NAP = 0.002  # seconds between two looks of a rank that has nothing else to do
+NAP = 0.002  # seconds between two checks of a rank that has nothing else to do
 
 Work = Callable[[int], Iterator[None]]
 
@@ -15,16 +15,16 @@ Work = Callable[[int], Iterator[None]]
 def run_tasks(comm: Comm, tasks: Sequence[int], work: Work, done: Callable[[int], None] = lambda task: None) -> None:
     """Do every task once, on one of the ranks. All ranks call it, with the same tasks.
 
-    work: does a task, and yields now and then; rank 0 answers the others only there, so that it needs no thread of its
-    own. done: called on rank 0 with each task that is finished. Tasks are handed out one by one, in their order, for
-    they differ in length, and so do cores: a list that was divided beforehand ends with ranks that wait. One rank takes
-    all tasks itself. What `work` raises passes through, and the caller must then end the other ranks.
+    work: does a task, and yields now and then; rank 0 answers the others only there, so it needs no thread. done:
+    called on rank 0 with each task that is finished. Tasks are handed out one by one, in their order, because they
+    differ in length, and so do cores: with a list that was divided in advance, some ranks would wait at the end. One
+    rank alone takes all tasks. Errors of `work` pass through, and the caller must then end the other ranks.
     """
     if comm.rank:
         _work_for(comm, work)
         return
     left = iter(tasks)
-    free = comm.size - 1  # ranks that have not been told yet that nothing is left
+    free = comm.size - 1  # ranks that do not know yet that nothing is left
 
     def answer() -> None:
         nonlocal free

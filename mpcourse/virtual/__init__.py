@@ -27,19 +27,19 @@ Virtual ranks run one function each and exchange messages by mpi4py's methods. T
 A deadlock raises Deadlock, which says where each rank waits.
 
 virtual_gpus, devices, active_box: a Box of GPUs, its devices, and the box that is entered.
-GPUS, LINKS: the hardware that is known by name, as records GPU and Link; a record of your own is taken, too.
-run: a program on ranks; the VirtualRun has its results, times, messages and events.
-MPI: the constants that go with virtual communicators, such as MPI.SUM.
-mpi_of: those that go with a communicator, real or virtual.
+GPUS, LINKS: the hardware that is known by name, as records GPU and Link; you may pass a record of your own.
+run: runs a program on ranks; the VirtualRun that it returns has the results, times, messages and events.
+MPI: the constants of virtual communicators, such as MPI.SUM.
+mpi_of: the constants of a communicator, real or virtual.
 Topology: ranks on nodes, and the links between them.
-compute: a rank computes for so many seconds.
-Deadlock, ClusterError, RankFailed: what ranks did wrong.
+compute: a rank computes for a number of seconds.
+Deadlock, ClusterError, RankFailed: the errors of ranks.
 Event: a kernel, copy or message, in `box.events` and `done.events`.
 busy, span: how long some events took.
 chrome_trace, write_chrome_trace: events for chrome://tracing or Perfetto.
 
-help(mpcourse.virtual.run), help(mpcourse.virtual.virtual_gpus) and so on tell more. Virtual ranks need numpy alone; the
-first name of virtual GPUs imports torch. docs/virtual_gpus.md says how exact the predictions are.
+help(mpcourse.virtual.run), help(mpcourse.virtual.virtual_gpus) and so on say more. Virtual ranks need only numpy; the
+first use of virtual GPUs imports torch. docs/virtual_gpus.md says how exact the predictions are.
 """
 
 import importlib
@@ -63,38 +63,38 @@ _CLASSES |= dict.fromkeys(("ClusterError", "Deadlock", "RankFailed", "Topology",
 
 
 def __getattr__(name: str) -> Any:
-    """Give a name from its own module when it is asked for.
+    """Import a name from its own module when it is first used.
 
-    So virtual ranks need no torch, and `help(mpcourse.virtual)` is not the help of ten classes.
+    So virtual ranks need no torch, and `help(mpcourse.virtual)` does not show the help of ten classes.
     """
     if name in _OF_GPUS:
-        importlib.import_module("mpcourse.virtual.gpus.vgpu")  # names the backend
+        importlib.import_module("mpcourse.virtual.gpus.vgpu")  # gives the backend its name
     elif name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"mpcourse.virtual.{(_OF_GPUS | _CLASSES)[name]}"), name)
 
 
 __all__ = [
-    "virtual_gpus",
-    "devices",
-    "Box",
-    "active_box",
     "GPU",
     "GPUS",
-    "Link",
     "LINKS",
-    "run",
-    "VirtualRun",
     "MPI",
-    "mpi_of",
-    "Topology",
-    "compute",
-    "Deadlock",
+    "Box",
     "ClusterError",
-    "RankFailed",
+    "Deadlock",
     "Event",
+    "Link",
+    "RankFailed",
+    "Topology",
+    "VirtualRun",
+    "active_box",
     "busy",
-    "span",
     "chrome_trace",
+    "compute",
+    "devices",
+    "mpi_of",
+    "run",
+    "span",
+    "virtual_gpus",
     "write_chrome_trace",
 ]

@@ -8,7 +8,7 @@ Line = tuple[str, int]  # a file, and the number of a line in it
 
 @functools.cache
 def location(line: Line | None) -> str:
-    """`file.py:12`; of a notebook's cell, whose file has a name of chance, `cell:12`."""
+    """Write a line as `file.py:12`, or as `cell:12` for a notebook's cell, whose file has a random name."""
     if line is None:
         return ""
     file, number = line

@@ -1,8 +1,8 @@
 """Published hardware: what a GPU computes, holds and moves, and how fast a link is.
 
 Peaks are the vendors' data-sheet figures. Few programs reach them: `product_efficiency`, `convolution_efficiency` and
-`memory_efficiency` say which part of a peak an operation is taken to reach. They are what others measured (the table
-says who), and 0.8 where we know of no measurement. `fitted` replaces them by what was measured on one.
+`memory_efficiency` are the parts of a peak that operations are assumed to reach. They are what others measured (the
+table names the source), and 0.8 where we know of no measurement. `fitted` replaces them by measurements on one GPU.
 """
 
 import difflib
@@ -22,27 +22,28 @@ MiB = 2**20
 class GPU:
     """A GPU as the virtual clock and ledger see it.
 
-    name: as the table has it.
+    name: as in the table.
     flops: peak of float32, in FLOP/s.
     bandwidth: of its memory, bytes/s.
     memory: bytes.
-    float64, float16, tf32: peaks in FLOP/s, with tensor cores where there are some; 0: it has none.
+    float64, float16, tf32: peaks in FLOP/s, with tensor cores where the GPU has them; 0: it has none.
     int8: peak in operations/s; 0: it has none.
     host_link: name of the link to its host.
     capability: CUDA's compute capability.
     product_efficiency: part of a peak that matrix products reach, above 1 where a card boosts above its data sheet.
     float32_efficiency: likewise without tensor cores; 0: as with them.
-    convolution_efficiency: part of a peak that convolutions reach on tensor cores (without them they are as good as
+    convolution_efficiency: part of a peak that convolutions reach on tensor cores (without them they reach as much as
     products).
     memory_efficiency: part of the memory's bandwidth that operations reach.
     launch: seconds of the host for one operation (Python, dispatcher and driver).
     kernel: least seconds of one operation on the device.
     context: bytes that the driver and the CUDA libraries take before the first tensor.
     workspace: bytes of cuBLAS's workspace, which the caching allocator holds from a thread's first matrix product on.
-    multiprocessors: how many it has; 0: not in the table.
-    peers: two of its kind copy to each other over PCIe; without, only over an NVLink bridge, else through the host.
-    by_shape: small and thin products reach less than large ones (products.py); without, all reach `product_efficiency`,
-    which is what tables and lessons before the planner assume.
+    multiprocessors: their number; 0: not in the table.
+    peers: whether two GPUs of this kind copy to each other over PCIe. False: only over an NVLink bridge, else through
+    the host.
+    by_shape: whether small and thin products reach less than large ones (products.py). False: all reach
+    `product_efficiency`, as tables and lessons before the planner assume.
     """
 
     name: str
@@ -68,14 +69,14 @@ class GPU:
     by_shape: bool = False
 
     def peak(self, dtype: "torch.dtype", tf32: bool = False) -> tuple[float, bool]:
-        """FLOP/s of matrix products, and whether tensor cores make them.
+        """Return the FLOP/s of matrix products, and whether tensor cores compute them.
 
         dtype: of the factors.
-        tf32: float32 may be rounded to it.
+        tf32: whether float32 may be rounded to it.
 
-        Products of halves add up in float32, in torch; so without tensor cores they are as fast as those of float32.
+        In torch, products in half precision add up in float32; so without tensor cores they are as fast as float32's.
         """
-        import torch  # whoever asks has it; virtual ranks, which take links from here, start without
+        import torch  # callers have it; virtual ranks, which take links from here, start without it
 
         peaks = {torch.float64: self.float64, torch.complex128: self.float64}
         if self.capability >= (7, 0):
@@ -90,11 +91,11 @@ class GPU:
         return rate, rate > self.flops and dtype not in (torch.float64, torch.complex128)
 
     def rate(self, dtype: "torch.dtype", convolution: bool = False, tf32: bool = False) -> float:
-        """FLOP/s that an operation is taken to reach.
+        """Return the FLOP/s that an operation is assumed to reach.
 
         dtype: of its inputs.
-        convolution: it is one; False: a matrix product.
-        tf32: float32 may be rounded to it.
+        convolution: whether it is one. False: a matrix product.
+        tf32: whether float32 may be rounded to it.
         """
         peak, tensor_cores = self.peak(dtype, tf32)
         if not tensor_cores:
@@ -102,11 +103,11 @@ class GPU:
         return peak * (self.convolution_efficiency if convolution else self.product_efficiency)
 
     def fitted(self, runs: Iterable[tuple[float, float, int, float]]) -> "GPU":
-        """This GPU with the efficiencies, and the cost of an operation, that explain measured runs best.
+        """Return this GPU with the efficiencies, and the cost of an operation, that explain measured runs best.
 
         runs: of programs long enough for the device to be the bottleneck, (FLOPs, bytes, operations, seconds) each; at
         least three that differ in kind. Least squares on seconds = FLOPs / (a peak) + bytes / (b peak) + operations c,
-        relative to each run's seconds, with the peak of float32. Convolutions are taken to be as good as products.
+        relative to each run's seconds, with the peak of float32. Convolutions are assumed to be as fast as products.
         Raises UserError where the runs do not determine a, b and c.
         """
         import torch
@@ -126,13 +127,13 @@ class GPU:
 
 @dataclass(frozen=True)
 class Link:
-    """A connection, both of whose directions work at once.
+    """A connection whose two directions work at once.
 
-    name: as the table has it.
+    name: as in the table.
     bandwidth: bytes/s in one direction.
-    latency: seconds a copy.
-    pageable: part of the bandwidth that copies reach between a GPU and memory of the host that is not pinned, which the
-    driver copies to a pinned buffer of its own first.
+    latency: seconds per copy.
+    pageable: part of the bandwidth that copies reach between a GPU and host memory that is not pinned, which the driver
+    first copies to a pinned buffer of its own.
     """
 
     name: str
@@ -141,10 +142,10 @@ class Link:
     pageable: float = 1.0
 
     def seconds(self, nbytes: float, pageable: bool = False) -> float:
-        """Time of one copy (Hockney's model: latency + bytes / bandwidth).
+        """Return the time of one copy (Hockney's model: latency + bytes / bandwidth).
 
-        nbytes: of the copy.
-        pageable: from or to memory of the host that is not pinned.
+        nbytes: size of the copy.
+        pageable: whether the host's memory is not pinned.
         """
         return self.latency + nbytes / (self.bandwidth * (self.pageable if pageable else 1.0))
 
@@ -166,12 +167,12 @@ class Host:
 # TFLOP/s (TOP/s) without sparsity, GB/s and MiB of NVIDIA's data sheets (P40, P100, V100, T4, A10, A100 of 2021, L4,
 # L40S, H100, H200, HGX B200), product pages (GTX) and architecture white papers (GA102: RTX 3090; Ada: RTX 4090; where
 # a sheet has no float64, the chip's 1/32 or 1/64 of float32). float64 and float16 are those of tensor cores where there
-# are such, with sums in float32. Where ECC or the driver takes a part of the memory: what nvidia-smi shows.
-# Then CUDA's compute capability, PCIe's generation, and the part of the peak that products reach at best, measured by
-# d: DeepBench (baidu-research/DeepBench, results/train, the fastest product; P40: of a TITAN Xp, which has its chip; a
-# card that boosts above the clock of its sheet: 1), by m: Maximum Achievable Matmul FLOPS (stas00/ml-engineering, in
-# bfloat16; there an H200 is as an H100), or by t: zzc0721/torch-performance-test-data, in float16. "": by nobody that
-# we know of; 0.8 is what the newer ones reach.
+# are any, with sums in float32. Where ECC or the driver takes a part of the memory, MiB is what nvidia-smi shows.
+# Then CUDA's compute capability, PCIe's generation, and the part of the peak that products reach at best, with its
+# source. d: DeepBench (baidu-research/DeepBench, results/train, the fastest product; P40: of a TITAN Xp, which has its
+# chip; a card that boosts above the clock of its sheet: 1). m: Maximum Achievable Matmul FLOPS (stas00/ml-engineering,
+# in bfloat16; there an H200 is as fast as an H100). t: zzc0721/torch-performance-test-data, in float16. "": no
+# measurement is known to us; 0.8 is what the newer ones reach.
 # fmt: off
 _GPUS: list[tuple] = [
     # name                    fp32   tf32   fp16   int8    fp64   GB/s  MiB     capable     PCIe  products
@@ -197,10 +198,10 @@ _GPUS: list[tuple] = [
 ]
 # fmt: on
 
-# Products of float32 without tensor cores where they reach less: 24.7, 54, 15.4 and 46.9 TFLOP/s by the same data (t).
+# Products of float32 without tensor cores where they reach less: 24.7, 54, 15.4 and 46.9 TFLOP/s in the same data (t).
 _FLOAT32 = {"RTX 3090": 0.69, "RTX 4090": 0.65, "L4": 0.51, "L40S": 0.51}
-# What a multiplication of long vectors reaches of the memory's bandwidth (mli/transformers-benchmarks; an RTX 3090 is
-# taken to be as a 3090 Ti, whose memory is of the same kind).
+# The part of the memory's bandwidth that a multiplication of long vectors reaches (mli/transformers-benchmarks; an RTX
+# 3090 is assumed to be like a 3090 Ti, which has the same kind of memory).
 _MEMORY = {
     "Tesla V100-SXM2": 0.87,
     "Tesla V100-SXM2-16GB": 0.87,
@@ -210,11 +211,11 @@ _MEMORY = {
     "RTX 4090": 0.93,
 }
 # Convolutions on tensor cores: the best of DeepBench in mixed precision, 95.9 TFLOP/s of 125 on a V100 and 42.2 of 65
-# on a T4. On later GPUs, whose convolutions nobody has published layer by layer, they fall as far behind products as on
-# a V100.
+# on a T4. For later GPUs no measurements of single convolutions have been published; they are assumed to fall as far
+# behind products as on a V100.
 _CONVOLUTIONS = {"Tesla V100-SXM2": 0.77, "Tesla V100-SXM2-16GB": 0.77, "Tesla T4": 0.65}
 _BEHIND = 0.77 / 0.90
-# Streaming multiprocessors, of NVIDIA's architecture white papers.
+# Streaming multiprocessors, from NVIDIA's architecture white papers.
 _MULTIPROCESSORS = {
     "GTX TITAN X (Maxwell)": 24,
     "GTX 1080": 20,
@@ -250,7 +251,7 @@ def _gpu(name: str, *row: Any) -> GPU:
         workspace=32 * MiB if capability >= (9, 0) else GPU.workspace,
         multiprocessors=_MULTIPROCESSORS.get(name, 0),
         # GeForce from Turing on: an RTX 2080 Ti and a 3090 need a bridge (tensorflow issue 24677, nccl issue 1127), and
-        # for a 4090 there is none (nccl-tests issue 117). Pascal's and older ones, and data-centre cards, have peers.
+        # for a 4090 there is none (nccl-tests issue 117). Pascal and older cards, and data-centre cards, have peers.
         peers=not name.startswith("RTX "),
     )  # fmt: skip
 
@@ -258,14 +259,14 @@ def _gpu(name: str, *row: Any) -> GPU:
 GPUS = {row[0]: _gpu(*row) for row in _GPUS}
 
 # GB/s in one direction. PCIe: what a copy between pinned memory and a GPU reaches of 15.75, 31.5 and 63. NVLink: the
-# links' own rate. InfiniBand: of the data, after the line code. Ethernet: what TCP leaves of the line's rate.
+# links' own rate. InfiniBand: the rate of the data, after the line code. Ethernet: what TCP leaves of the line's rate.
 # Through the host: two GPUs without peer access. p2pBandwidthLatencyTest shows 6.3 GB/s between two RTX 4090 (reported
 # to tinygrad/open-gpu-kernel-modules), users of RTX 3090 measured 5 to 6; some servers reach 20 (nccl issue 814).
 THROUGH_HOST = "through the host"
 # Copies to and from memory that is not pinned: 5 to 6 of 11 to 12 GB/s on PCIe 3.0 (rapidsai/dask-cuda, pull request
 # 98), 10.0 and 10.8 of 25.8 on an A100's PCIe 4.0, 12.9 of 23.9 on an RTX 4090's (NVlabs/cuda-oxide, pull request 976),
-# by bandwidthTest or alike; 2.3 of 5.8 to 5.4 of 6.2 on PCIe 2.0 (Harris 2012, How to Optimize Data Transfers in CUDA
-# C/C++).
+# by bandwidthTest or a similar program; 2.3 of 5.8 to 5.4 of 6.2 on PCIe 2.0 (Harris 2012, How to Optimize Data
+# Transfers in CUDA C/C++).
 PAGEABLE = 0.45
 LINKS = {
     name: Link(name, gb * 1e9, latency, PAGEABLE if name.startswith("PCIe") else 1.0)
@@ -274,8 +275,8 @@ LINKS = {
         ("PCIe 4.0 x16", 24, 10e-6),
         ("PCIe 5.0 x16", 48, 10e-6),
         (THROUGH_HOST, 6, 20e-6),
-        ("NVLink 1", 20, 8e-6),  # one of a P100's four: what joins two GPUs of a DGX-1
-        ("NVLink 2", 150, 8e-6),  # from here on all of a GPU's, over switches: 6 x 25 of a V100's in a DGX-2
+        ("NVLink 1", 20, 8e-6),  # one of a P100's four, which joins two GPUs of a DGX-1
+        ("NVLink 2", 150, 8e-6),  # from here on all of a GPU's links, over switches: 6 x 25 of a V100's in a DGX-2
         ("NVLink 3", 300, 5e-6),  # 12 x 25: A100
         ("NVLink 4", 450, 5e-6),  # 18 x 25: H100 and H200
         ("NVLink 5", 900, 5e-6),  # 18 x 50: B200
@@ -287,36 +288,36 @@ LINKS = {
         ("InfiniBand EDR", 12.5, 1.5e-6),
         ("InfiniBand HDR", 25, 1.5e-6),
         ("InfiniBand NDR", 50, 1.5e-6),
-        ("RoCE 400", 50, 3e-6),  # RDMA over Ethernet of 400 Gbit/s, one card a GPU: Llama 3's clusters
+        ("RoCE 400", 50, 3e-6),  # RDMA over Ethernet of 400 Gbit/s, one card per GPU: Llama 3's clusters
     ]
 }
 
 
 def find_gpu(spec: str | GPU) -> GPU:
-    """The GPU of a name, or of the beginning of one; a GPU passes through.
+    """Return the GPU of a name, or of the beginning of one; a GPU is returned as it is.
 
     spec: a name of GPUS, or a GPU.
-    Raises UserError with the list of names for an unknown one.
+    Raises UserError with the list of names for an unknown name.
     """
     return spec if isinstance(spec, GPU) else _find(spec, GPUS, "GPU")
 
 
 def find_link(link: str | Link) -> Link:
-    """The link of a name, or of the beginning of one; a Link passes through.
+    """Return the link of a name, or of the beginning of one; a Link is returned as it is.
 
     link: a name of LINKS, or a Link.
-    Raises UserError with the list of names for an unknown one.
+    Raises UserError with the list of names for an unknown name.
     """
     return link if isinstance(link, Link) else _find(link, LINKS, "link")
 
 
 def link_between(gpus: Iterable[GPU], link: str | Link | None) -> Link:
-    """The link over which GPUs of one machine copy to each other.
+    """Return the link over which GPUs of one machine copy to each other.
 
     gpus: all of them.
-    link: a name of LINKS, or a Link; None: "NVLink 1", or through the host if one of the GPUs has no peers. So is PCIe
-    then.
-    Raises UserError with the list of names for an unknown one.
+    link: a name of LINKS, or a Link; None: "NVLink 1", or through the host if one of the GPUs has no peers. In that
+    case PCIe also means through the host.
+    Raises UserError with the list of names for an unknown name.
     """
     peers = all(gpu.peers for gpu in gpus)
     if link is None:
@@ -326,10 +327,10 @@ def link_between(gpus: Iterable[GPU], link: str | Link | None) -> Link:
 
 
 def _find(name: str, table: dict[str, Any], noun: str) -> Any:
-    """The entry of that name, or of the shortest name that begins so, if all others that do go on from it."""
+    """Return the entry of that name, or of the shortest name that begins so if all others that do extend it."""
     begun = sorted((known for known in table if known.startswith(str(name)) and name), key=len)
     if name not in table and begun and all(known.startswith(begun[0]) for known in begun):
-        name = begun[0]  # "A100" is the A100-SXM4; "H100" may be one of two
+        name = begun[0]  # "A100" means the A100-SXM4; "H100" may mean two cards
     if name not in table:
         near = [n for n in table if n.lower().startswith(str(name).lower())]
         near = near or difflib.get_close_matches(str(name), table, 1, 0.5)

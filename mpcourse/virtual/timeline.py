@@ -1,7 +1,7 @@
 """One record for everything that takes time: operations of a GPU, copies over a link, calls of the host.
 
-Virtual GPUs, virtual ranks and measurements of real ones all make lists of `Event`. Plots and the export read nothing
-else.
+Virtual GPUs, virtual ranks and measurements of real ones all make lists of `Event`. Plots and the export read only
+these.
 """
 
 import json
@@ -20,7 +20,7 @@ class Event(NamedTuple):
     issued: when the host had enqueued it; `start` is later where the lane or an input was not ready.
     nbytes: bytes read and written, or moved.
     flops: floating-point operations.
-    asked: "file.py:12", whose line it was.
+    asked: "file.py:12", the line of the program that asked for it.
     phase: "forward", "backward", "optimizer" or "".
     """
 
@@ -37,12 +37,12 @@ class Event(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """From `start` to `end`."""
+        """Seconds from `start` to `end`."""
         return self.end - self.start
 
 
 def span(events: Iterable[Event]) -> tuple[float, float]:
-    """First start and last end, in seconds; (0, 0) of no events.
+    """Return first start and last end, in seconds; (0, 0) if there are no events.
 
     events: in any order.
     """
@@ -51,7 +51,7 @@ def span(events: Iterable[Event]) -> tuple[float, float]:
 
 
 def busy(events: Iterable[Event], lane: str) -> float:
-    """Seconds during which a lane computed: what nvidia-smi calls utilisation, times the time.
+    """Return the seconds during which a lane computed: what nvidia-smi calls utilisation, times the time.
 
     events: in any order, of any lanes.
     lane: as events name it, e.g. "vgpu:0".
@@ -60,7 +60,7 @@ def busy(events: Iterable[Event], lane: str) -> float:
 
 
 def chrome_trace(events: Iterable[Event]) -> dict:
-    """Events in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+    """Return events in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
     events: in any order.
 
@@ -83,7 +83,7 @@ def chrome_trace(events: Iterable[Event]) -> dict:
 
 
 def write_chrome_trace(events: Iterable[Event], path: str | Path) -> Path:
-    """Write `chrome_trace(events)` as JSON; the path.
+    """Write `chrome_trace(events)` as JSON; return the path.
 
     events: in any order.
     path: of the file.

@@ -1,13 +1,13 @@
-"""ZeRO by hand: data parallelism whose ranks share out optimizer state, gradients and parameters (Rajbhandari 2020).
+"""ZeRO by hand: data-parallel ranks share optimizer state, gradients and parameters (Rajbhandari 2020).
 
 Read `sharding.py` and `optimizer.py` first (stage 1), then `gradients.py` (stage 2) and `parameters.py` (stage 3);
-`overlap.py` has stages 2 and 3 with messages that are under way while a rank computes.
+`overlap.py` has stages 2 and 3 with messages that are in flight while a rank computes.
 
     import torch
     from mpcourse.virtual import run
     from mpcourse.zero import ShardedOptimizer
 
-    def program(comm):  # with mpi4py's MPI.COMM_WORLD it is the same under mpirun
+    def program(comm):  # under mpirun the same works with mpi4py's MPI.COMM_WORLD
         model = torch.nn.Linear(4, 1)
         optimizer = ShardedOptimizer(torch.optim.Adam, model, comm)  # each rank has its share of Adam's state
         model(torch.randn(8, 4)).square().mean().backward()

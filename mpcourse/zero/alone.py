@@ -1,15 +1,15 @@
-"""One rank of many, without the others and without data: for what it holds in memory on a virtual GPU."""
+"""One rank of many, without the others and without data: to see what it holds in memory on a virtual GPU."""
 
 from typing import Any
 
 
 class AloneComm:
-    """A communicator of many ranks, as rank 0 sees it; nothing is sent.
+    """A communicator of many ranks, as rank 0 sees it. Nothing is sent.
 
     size: ranks, 1 or more.
 
-    For models on a dry box's virtual GPUs, whose tensors hold no data.
-    sent: bytes that each rank would send, by what they belong to ("all-gather", "reduce-scatter").
+    It is for models on a dry box's virtual GPUs, whose tensors hold no data.
+    sent: bytes that each rank would send, by the call that sends them ("all-gather", "reduce-scatter").
     """
 
     rank = 0
@@ -19,17 +19,17 @@ class AloneComm:
         self.sent: dict[str, int] = {}
 
     def count(self, name: str, nbytes: int) -> None:
-        """Note a collective call; the functions of this room call it instead of sending.
+        """Count a collective call; the functions of this room call it instead of sending.
 
-        name: of what is called, "all-gather" or "reduce-scatter".
-        nbytes: of the whole flat buffer, with the chunks of all ranks.
+        name: of the call, "all-gather" or "reduce-scatter".
+        nbytes: size of the whole flat buffer, with the chunks of all ranks.
         """
         self.sent[name] = self.sent.get(name, 0) + nbytes * (self.size - 1) // self.size
 
     def allgather(self, own: Any) -> list[Any]:
-        """All other ranks say what this one does: a list of `size` times the same.
+        """Return a list of `size` times the same, as if all other ranks gave what this one gives.
 
-        own: what this rank says, anything.
+        own: what this rank gives, anything.
         """
         return [own] * self.size
 

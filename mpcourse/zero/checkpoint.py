@@ -1,4 +1,4 @@
-"""Snapshots of sharded training: each rank writes its own part, and any number of ranks can go on from all parts."""
+"""Snapshots of sharded training: each rank writes its own part, and any number of ranks can resume from all parts."""
 
 import re
 import secrets
@@ -15,11 +15,11 @@ from mpcourse.zero.optimizer import ShardedOptimizer
 
 
 class Snapshot(NamedTuple):
-    """Which one it is.
+    """The identity of a snapshot.
 
     step: updates before it.
     run: the run's own name, letters and digits.
-    ranks: that wrote a part each.
+    ranks: number of ranks that wrote a part each.
     """
 
     step: int
@@ -27,23 +27,23 @@ class Snapshot(NamedTuple):
     ranks: int
 
     def file(self, rank: int) -> str:
-        """The file name of one rank's part.
+        """Return the file name of one rank's part.
 
-        rank: whose part it is, 0 to ranks - 1.
+        rank: the rank whose part it is, 0 to ranks - 1.
         """
         return f"step{self.step:08d}-{self.run}-rank{rank}of{self.ranks}.pt"
 
 
 class ShardedCheckpointer:
-    """Saves and restores a sharded optimizer's run. All ranks make one together, and call the same.
+    """Saves and restores a sharded optimizer's run. All ranks make one together, and make the same calls.
 
     sharded: of any stage; its communicators are used.
-    folder: one that all ranks see; it is made where it is not there.
-    keep: how many snapshots stay, 1 or more; older ones go once a newer one is whole.
+    folder: one that all ranks see; it is made where it does not exist.
+    keep: number of snapshots that stay, 1 or more. Older ones are removed once a newer one is whole.
 
-    A snapshot is a file a rank, and counts once all of them are there; a file has its name only once all of it is on
-    the disk. So a run that is killed at any time leaves the snapshots before as they were. Each run's files have a name
-    of their own: parts of two runs are never taken for one snapshot.
+    A snapshot consists of one file per rank, and counts once all of them exist. A file gets its name only when all of
+    it is on the disk. So a run that is killed at any time leaves earlier snapshots as they were. Each run's files have
+    their own name, so parts of two runs are never taken for one snapshot.
     Where the optimizer has `replicas`, the ranks of the first group write. Raises ValueError for a keep below 1.
     """
 
@@ -57,17 +57,17 @@ class ShardedCheckpointer:
         self.run = self._gather(secrets.token_hex(4))[0]
         if self.writes and self.comm.rank == 0:
             remove_parts(self.folder, "step*.pt")
-        self._gather(None)  # nobody writes before these are gone
+        self._gather(None)  # no rank writes before these are gone
 
     def save(self, step: int, **position: Any) -> None:
         """Write a snapshot. All ranks call it.
 
         step: updates before it.
-        position: what else it takes to go on, the same on all ranks: numbers, text, tensors, lists and dicts of them,
-        e.g. epoch=3, scheduler=scheduler.state_dict().
+        position: what else is needed to continue, the same on all ranks: numbers, text, tensors, lists and dicts of
+        them, e.g. epoch=3, scheduler=scheduler.state_dict().
 
-        The random numbers of Python, numpy and torch of each rank are saved with it.
-        Raises what goes wrong on this rank, and RankFailed on the others.
+        The random numbers of Python, numpy and torch of each rank are saved, too.
+        If this rank fails, it raises its error, and the others raise RankFailed.
         """
         snapshot = Snapshot(step, self.run, self.comm.size)
 
@@ -80,11 +80,11 @@ class ShardedCheckpointer:
         self._together("remove", self._remove_old if self.writes and self.comm.rank == 0 else _nothing)
 
     def resume(self) -> dict[str, Any] | None:
-        """Restore the latest whole snapshot, of any number of ranks: its position, with "step". None: there is none.
+        """Restore the latest whole snapshot, of any number of ranks. Return its position, with "step", or None.
 
-        All ranks call it. Parameters, state and options are those that were saved, bit for bit; random numbers, too,
+        All ranks call it. Parameters, state and options become those that were saved, bit for bit; random numbers, too,
         where as many ranks saved them and there are no replicas. Raises ValueError, on every rank, for a snapshot of
-        other parameters; what else goes wrong on this rank, and RankFailed on the others.
+        other parameters. If this rank fails otherwise, it raises its error, and the others raise RankFailed.
         """
         latest: Snapshot | None = self._gather(self._together("look for", lambda: max(self._whole(), default=None)))[0]
         if latest is None:
@@ -97,7 +97,7 @@ class ShardedCheckpointer:
         return {**parts[0]["position"], "step": latest.step}
 
     def _whole(self) -> list[Snapshot]:
-        """The snapshots of which all parts are there."""
+        """Return the snapshots whose parts all exist."""
         parts: dict[Snapshot, set[int]] = {}
         for path in self.folder.iterdir():
             if match := re.fullmatch(r"step(\d+)-(\w+)-rank(\d+)of(\d+)\.pt", path.name):
@@ -106,21 +106,22 @@ class ShardedCheckpointer:
         return sorted(snapshot for snapshot, ranks in parts.items() if len(ranks) == snapshot.ranks)
 
     def _remove_old(self) -> None:
-        """Remove what is older than the `keep` latest whole snapshots, and what was never whole."""
+        """Remove snapshots that are older than the `keep` latest whole ones, and snapshots that were never whole."""
         stay = self._whole()[-self.keep :]
         for path in self.folder.glob("step*.pt"):
             if not any(path.name == snapshot.file(rank) for snapshot in stay for rank in range(snapshot.ranks)):
                 path.unlink()
 
     def _gather(self, own: Any) -> list[Any]:
-        """What each rank gives, also those of the replicas' groups, the first group first."""
+        """Return what each rank gives, including those of the replicas' groups, the first group first."""
         inside = self.comm.allgather(own)
-        return inside if self.replicas is None else sum(self.replicas.allgather(inside), [])
+        groups = [inside] if self.replicas is None else self.replicas.allgather(inside)
+        return [each for group in groups for each in group]
 
     def _together(self, doing: str, call: Callable[[], Result]) -> Result:
-        """What `call` returns. Where it raises on one rank, the others raise RankFailed."""
+        """Return what `call` returns. Where it raises on one rank, the others raise RankFailed."""
         return together(self._gather, f"{doing} its snapshot", call)
 
 
 def _nothing() -> None:
-    """What a rank that does not write does."""
+    """Do nothing: the part of a rank that does not write."""

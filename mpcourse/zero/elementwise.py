@@ -10,12 +10,12 @@ STEPS = 3
 
 
 def check_elementwise(make_optimizer: MakeOptimizer) -> None:
-    """Raise ValueError unless a matrix is updated as two halves of its flattened elements are, each by itself.
+    """Raise ValueError unless the optimizer updates a matrix like two halves of its elements, each by itself.
 
-    make_optimizer: makes an optimizer of groups of parameters; it is called twice, with small float64 ones.
+    make_optimizer: makes an optimizer of groups of parameters; it is called twice, with small float64 parameters.
 
-    SGD, Adam, AdamW and the like pass. Those that look at a whole layer do not: LARS and LAMB (its norm), Adafactor
-    (its rows and columns), Muon (it as a matrix), L-BFGS (all parameters at once).
+    SGD, Adam, AdamW and the like pass. Optimizers that use a whole layer do not: LARS and LAMB (its norm), Adafactor
+    (its rows and columns), Muon (the matrix itself), L-BFGS (all parameters at once).
     """
     draw = torch.Generator().manual_seed(0)
     start, *gradients = (torch.randn(6, 4, dtype=torch.float64, generator=draw) for _ in range(1 + STEPS))
@@ -37,7 +37,7 @@ def check_elementwise(make_optimizer: MakeOptimizer) -> None:
 def _updated(
     make_optimizer: MakeOptimizer, parts: Sequence[torch.Tensor], gradients: Sequence[Sequence[torch.Tensor]]
 ) -> torch.Tensor:
-    """All elements after some steps, flattened."""
+    """Return all elements after some steps, flattened."""
     parameters = [part.clone().requires_grad_() for part in parts]
     optimizer = make_optimizer([{"params": parameters}])
     for each in gradients:

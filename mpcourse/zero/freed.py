@@ -1,11 +1,11 @@
-"""What is in p.grad once the gradient has been freed: whoever computes with it learns that it is gone."""
+"""What is in p.grad once the gradient has been freed: code that computes with it gets an error that says so."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-# What may be done with it still: to ask what it looks like, and to forget it, as nn.Module.zero_grad does.
+# What still may be done with it: to ask for its properties, and to forget it, as nn.Module.zero_grad does.
 HARMLESS = {
     *("__get__", "__set__", "__hash__", "size", "dim", "numel", "stride", "storage_offset", "element_size"),
     *("untyped_storage", "data_ptr", "is_floating_point", "detach", "detach_", "requires_grad_"),
@@ -13,14 +13,14 @@ HARMLESS = {
 
 
 class FreedGradient(torch.Tensor):
-    """Takes the place of a gradient, of which this rank keeps a chunk of the mean at most.
+    """Replaces a gradient, of whose mean this rank keeps at most a chunk.
 
-    With None in its place torch's clip_grad_norm_ would find no gradients, return 0 and clip nothing.
+    With None in its place, torch's clip_grad_norm_ would find no gradients, return 0 and clip nothing.
     """
 
     @classmethod
     def of(cls, memory: torch.Tensor) -> "FreedGradient":
-        """A freed gradient, which takes no memory of its own.
+        """Return a freed gradient, which takes no memory of its own.
 
         memory: of the gradient's shape, dtype and device; it is neither read nor written to.
         """

@@ -1,4 +1,4 @@
-"""Stage 2: each rank keeps, of the gradients too, its own shard alone."""
+"""Stage 2: each rank keeps only its own shard of the gradients, too."""
 
 import weakref
 from functools import partial
@@ -14,27 +14,27 @@ from mpcourse.zero.optimizer import ShardedOptimizer
 
 
 class ShardedGradients(ShardedOptimizer):
-    """A sharded optimizer whose gradients are summed during backward, unit by unit; this rank keeps its chunk of each.
+    """A sharded optimizer whose gradients are summed during backward, unit by unit; each rank keeps its chunks.
 
     All ranks make one together.
 
     make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
     element by itself.
-    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
-    first rank. Frozen ones are not sharded, tied ones once.
+    parameters: a module, tensors or groups, the same on all ranks. Their values, and a module's buffers, become those
+    of the first rank. Frozen parameters are not sharded; a tied parameter is sharded once.
     comm: mpi4py's communicator, or a virtual rank's: the ranks that share state and gradients.
     replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
     (`within_nodes`); None: there are no others.
     master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
     updates the parameters themselves.
-    bucket_bytes: at which a unit, of parameters that are sent together, is closed.
+    bucket_bytes: size at which a unit, of parameters that are sent together, is closed.
 
     As soon as backward has computed all gradients of a unit, they are reduce-scattered over all ranks, and what belongs
-    to other ranks is freed. Units are sent from the last to the first, about the order in which backward reaches them,
-    and that is the same on all ranks: one that is complete early waits. A parameter that a backward pass does not reach
-    counts as zeros. Of P parameters over p ranks, each rank sends P (p - 1) / p values in each backward pass, and as
-    many in the step: where several passes come before a step each of them sends, for there is no room in which whole
-    gradients could add up. A pass reaches some parameter on all ranks, or on none.
+    to other ranks is freed. Units are sent from the last to the first, about the order in which backward reaches them.
+    This order is the same on all ranks, so a unit that is complete early waits. A parameter that a backward pass does
+    not reach counts as zeros. Of P parameters over p ranks, each rank sends P (p - 1) / p values in each backward pass,
+    and as many in the step. Where several passes come before a step, each of them sends, because there is no room in
+    which whole gradients could add up. A pass reaches some parameter on all ranks, or on none.
     `step` raises RuntimeError where no backward pass came before it. Raises ValueError, on every rank, for an optimizer
     that is not element-wise, for models that differ in shape, for optimizers that differ in their options, and where
     nothing is trained.
@@ -42,7 +42,7 @@ class ShardedGradients(ShardedOptimizer):
     """
 
     def _begin(self) -> None:
-        self.own: list[torch.Tensor | None] = [None] * len(self.units)  # this rank's chunks, once there are any
+        self.own: list[torch.Tensor | None] = [None] * len(self.units)  # this rank's chunks, once they exist
         at = {p: i for i, p in enumerate(self.names)}
         self._order = sorted(range(len(self.units)), key=lambda i: -at[self.units[i].parameters[-1]])
         self._unit_of = {p: i for i, unit in enumerate(self.units) for p in unit.parameters}
@@ -53,7 +53,7 @@ class ShardedGradients(ShardedOptimizer):
         self._forget_pass()
 
     def zero_grad(self) -> None:
-        """Forget all gradients, those of a backward pass that has failed, too. All ranks call it."""
+        """Forget all gradients, including those of a backward pass that has failed. All ranks call it."""
         self._forget_pass()
         self._left_out.drop(self._unit_of, lambda p: isinstance(p.grad, FreedGradient))
         self._forget_mean()
@@ -68,14 +68,14 @@ class ShardedGradients(ShardedOptimizer):
         return own
 
     def _forget_pass(self) -> None:
-        """No backward pass is under way."""
-        self._sent: int | None = None  # how many units this pass has sent; None: none is under way
-        self._whole: dict[int, torch.Tensor] = {}  # by unit: gradients that are not summed yet
-        self._missing = [set(unit.parameters) for unit in self.units]  # whose gradients this pass has not computed
+        """Note that no backward pass is running."""
+        self._sent: int | None = None  # number of units that this pass has sent; None: no pass is running
+        self._whole: dict[int, torch.Tensor] = {}  # by unit: gradients that are not yet summed
+        self._missing = [set(unit.parameters) for unit in self.units]  # parameters without a gradient from this pass
 
     @torch.no_grad()
     def _arrived(self, p: torch.Tensor) -> None:
-        """Backward has computed p.grad: it goes to its place in its unit."""
+        """Move p.grad, which backward has computed, to its place in its unit."""
         assert p.grad is not None
         check_dense(self.names[p], p)
         self._begin_pass()
@@ -97,7 +97,7 @@ class ShardedGradients(ShardedOptimizer):
 
     @torch.no_grad()
     def _end_pass(self) -> None:
-        """Send what is left: units that this pass has not reached in full."""
+        """Send the remaining units, which this pass has not reached in full."""
         while self._sent != len(self._order):
             self._send_next()
         self._forget_pass()
@@ -113,7 +113,7 @@ class ShardedGradients(ShardedOptimizer):
         self._sent += 1
 
     def _send(self, i: int) -> None:
-        """Have unit i's gradients summed, zeros for those that were not reached."""
+        """Sum unit i's gradients, with zeros for those that were not reached."""
         flat = self._whole.pop(i, None)
         if flat is None:
             flat = self.units[i].empty()
@@ -122,7 +122,7 @@ class ShardedGradients(ShardedOptimizer):
         self._sum(i, flat)
 
     def _sum(self, i: int, flat: torch.Tensor) -> None:
-        """Add the mean over all ranks of unit i's gradients to this rank's chunk; the rest is freed."""
+        """Add the mean over all ranks of unit i's gradients to this rank's chunk, and free the rest."""
         self._keep(i, self._reduced(self.units[i], flat).clone())
 
     def _keep(self, i: int, own: torch.Tensor) -> None:
@@ -131,6 +131,6 @@ class ShardedGradients(ShardedOptimizer):
 
 
 def _make_room(of: weakref.ref[torch.Tensor], _: torch.Tensor) -> None:
-    """Before backward adds to p.grad: forget that an earlier gradient was freed."""
+    """Forget, before backward adds to p.grad, that an earlier gradient was freed."""
     if (p := of()) is not None and isinstance(p.grad, FreedGradient):
         p.grad = None

@@ -6,10 +6,10 @@ from torch.autograd import Variable
 
 
 def at_end_of_backward(call: Callable[[], None]) -> None:
-    """Have something called when the backward pass that is under way has computed all gradients.
+    """Call a function when the backward pass that is running has computed all gradients.
 
-    call: takes nothing; what it returns is ignored.
+    call: takes nothing; its result is ignored.
 
-    To be used from a hook within the pass, as torch's DDP and FSDP do. Raises RuntimeError outside of one.
+    Use it from a hook within the pass, as torch's DDP and FSDP do. Raises RuntimeError outside of a pass.
     """
     Variable._execution_engine.queue_callback(call)

@@ -1,4 +1,7 @@
-"""Are all ranks about to do the same? With ZeRO a rank that runs another layer would take its weights for its own."""
+"""Checks whether all ranks are about to do the same.
+
+With ZeRO, a rank that runs another layer would take that layer's weights for its own.
+"""
 
 from collections.abc import Sequence
 
@@ -17,7 +20,7 @@ TOLD = (
 
 
 class InStep:
-    """Compares what ranks are about to do, before they send anything for it. All ranks make one together.
+    """A check that compares what ranks are about to do, before they send anything. All ranks make one together.
 
     comm: mpi4py's communicator, or a virtual rank's; or an AloneComm, where nothing is compared.
     layers: their names.
@@ -28,12 +31,12 @@ class InStep:
         self._control = None if hasattr(comm, "count") else ControlChannel(comm)
 
     def check(self, what: int, layer: int = 0, number: int = 0) -> list[int]:
-        """The numbers that each rank gave, in the order of ranks. All ranks call it.
+        """Return the numbers that each rank gave, in the order of ranks. All ranks call it.
 
         what: FORWARD, BACKWARD, PASS, STEP or WHOLE.
-        layer: of FORWARD and BACKWARD, its place in `layers`.
-        number: of this rank's choice.
-        Raises RankFailed, on every rank, where they are about to do different things, or where one has ended.
+        layer: for FORWARD and BACKWARD, its place in `layers`.
+        number: any number of this rank's.
+        Raises RankFailed, on every rank, where ranks are about to do different things, or where one has ended.
         """
         if self._control is None:
             return [number]

@@ -1,4 +1,4 @@
-"""The two collective calls that all of ZeRO is made of, along a ring, for flat buffers wherever they lie."""
+"""The two collective calls that all of ZeRO is made of, along a ring, for flat buffers on any device."""
 
 import itertools
 from collections.abc import Iterable
@@ -12,17 +12,17 @@ from mpcourse.data_parallel.host_staging import on_host
 
 
 def ring_of(comm: Comm) -> Comm:
-    """A communicator of the same ranks, whose ring ends with chunk r on rank r of `comm`. All ranks call it.
+    """Return a communicator of the same ranks whose ring ends with chunk r on rank r of `comm`. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
 
-    `ring_reduce_scatter` leaves chunk i + 1 on number i: so rank r is number r - 1.
+    `ring_reduce_scatter` leaves chunk i + 1 on number i, so rank r gets number r - 1.
     """
     return comm.Split(0, (comm.rank - 1) % comm.size)
 
 
 def reduce_scatter(ring: Comm, flat: torch.Tensor) -> None:
-    """Chunk r of `flat` becomes its sum over all p ranks on rank r; the other chunks hold parts of sums afterwards.
+    """Sum chunk r of `flat` over all p ranks on rank r, for each r; other chunks hold partial sums afterwards.
 
     ring: what `ring_of` made of their communicator; all its p ranks call this.
     flat: (p * chunk,), contiguous, the same length and dtype on all ranks; on any device.
@@ -37,7 +37,7 @@ def reduce_scatter(ring: Comm, flat: torch.Tensor) -> None:
 
 
 def all_gather(ring: Comm, flat: torch.Tensor) -> None:
-    """Chunk r of rank r's `flat` is copied into all other ranks' `flat`, for each r. All ranks call it.
+    """Copy chunk r of rank r's `flat` into all other ranks' `flat`, for each r. All ranks call it.
 
     ring: what `ring_of` made of their communicator; all its p ranks call this.
     flat: (p * chunk,), contiguous, the same length and dtype on all ranks; on any device.
@@ -66,10 +66,10 @@ def check_alike(comm: Comm, tensors: Iterable[torch.Tensor]) -> None:
 
 
 def broadcast_from_first(comm: Comm, replicas: Comm | None, tensors: Iterable[torch.Tensor]) -> None:
-    """Each tensor becomes that of the first rank: within `comm`, then over `replicas`. All ranks call it.
+    """Copy each tensor of the first rank to all: within `comm`, then over `replicas`. All ranks call it.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    replicas: the ranks with this one's number in other such communicators; None: there are no others.
+    replicas: the ranks with this rank's number in other such communicators; None: there are no others.
     tensors: as many on all ranks, of the same shapes and dtypes; on any device.
     """
     if hasattr(comm, "count"):
@@ -84,7 +84,7 @@ def broadcast_from_first(comm: Comm, replicas: Comm | None, tensors: Iterable[to
 def sum_over_replicas(replicas: Comm | None, shard: torch.Tensor) -> None:
     """Sum a shard over the ranks that hold the same one, in place.
 
-    replicas: those ranks, which all call this; None: this one alone.
+    replicas: those ranks, which all call this; None: only this rank holds it.
     shard: of any length and dtype, which are the same on all ranks; on any device.
     """
     if replicas is not None and replicas.size > 1:
@@ -93,8 +93,8 @@ def sum_over_replicas(replicas: Comm | None, shard: torch.Tensor) -> None:
 
 
 def alias(buffer: torch.Tensor) -> torch.Tensor:
-    """Memory in a storage of its own: one that numpy has seen may not be freed by `resize_` any more.
+    """Return the same memory in a new storage: `resize_` cannot free a storage that numpy has seen.
 
-    buffer: of any shape and dtype, in the host's memory; what is returned is on the same memory.
+    buffer: of any shape and dtype, in the host's memory.
     """
     return torch.from_dlpack(buffer)

@@ -5,7 +5,7 @@ Rajbhandari et al. 2020, section 5 and table 1: of P parameters over d ranks, in
 """
 
 STAGES = (0, 1, 2, 3)
-# Bytes a parameter of Adam in mixed precision: halves twice; float32 weights, means and variances.
+# Bytes per parameter of Adam in mixed precision: two halves; float32 weights, means and variances.
 PARAMETERS, GRADIENTS, STATE = 2, 2, 12
 
 
@@ -18,16 +18,16 @@ def held(
     gradient: float = GRADIENTS,
     state: float = STATE,
 ) -> dict[str, float]:
-    """Bytes on each rank, by the kind of a ledger: what is there all through a step of one or more backward passes.
+    """Return the bytes on each rank through a whole step, by the kind of a ledger.
 
-    parameters: how many.
+    parameters: their number.
     stage: what ranks share instead of each having it: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters
     too.
-    ranks: that share, 1 or more.
-    weight, gradient, state: bytes a parameter.
+    ranks: number of ranks that share, 1 or more.
+    weight, gradient, state: bytes per parameter.
 
-    Not among them: what is there for a moment, as the bucket whose gradients are summed, and the layers of stage 3 that
-    compute. Raises ValueError for a stage that there is not.
+    A step may have one or more backward passes. What exists only for a moment does not count, such as the bucket whose
+    gradients are summed, and the layers of stage 3 that compute. Raises ValueError for an unknown stage.
     """
     if stage not in STAGES:
         raise ValueError(f"ZeRO has stages 0 to 3, not {stage}")
@@ -39,17 +39,18 @@ def held(
 
 
 def sent(parameters: float, stage: int, ranks: int, passes: int = 1) -> float:
-    """Values that each rank sends in a step.
+    """Return the number of values that each rank sends in a step.
 
-    parameters: how many.
+    parameters: their number.
     stage: what ranks share instead of each having it: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters
     too.
-    ranks: that share, 1 or more.
+    ranks: number of ranks that share, 1 or more.
     passes: backward passes of the step.
 
-    Stages 0 and 1 send 2 (d - 1) / d of the parameters whatever `passes` is: gradients add up first. Stage 2 scatters
-    those of each pass, and gathers once. Stage 3 gathers for each forward and each backward, and scatters.
-    Raises ValueError for a stage that there is not.
+    Stages 0 and 1 send 2 (d - 1) / d of the parameters, whatever `passes` is, because gradients add up first. Stage 2
+    reduce-scatters in each pass, and gathers once. Stage 3 gathers for each forward and each backward, and
+    reduce-scatters.
+    Raises ValueError for an unknown stage.
     """
     if stage not in STAGES:
         raise ValueError(f"ZeRO has stages 0 to 3, not {stage}")

@@ -5,13 +5,14 @@ from mpcourse.data_parallel.nodes import nodes_of
 
 
 def within_nodes(comm: Comm, ranks_per_node: int | None = None) -> dict[str, Comm]:
-    """Arguments of sharded optimizers: comm, the ranks of this node, and replicas, those with this number in others.
+    """Return the arguments `comm` and `replicas` of sharded optimizers, for sharding within a node.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    ranks_per_node: take each so many ranks in a row for a node; None: go by host names.
+    ranks_per_node: treat so many ranks in a row as a node; None: compare host names.
 
-    They go into `ShardedParameters(make, model, **within_nodes(comm))`. Messages of stage 3 stay within the node;
-    between nodes the ranks of one shard all-reduce its gradients, P / p values of P parameters over p ranks a node, as
+    comm holds the ranks of this node, and replicas the ranks with this rank's number in their nodes. Use them as in
+    `ShardedParameters(make, model, **within_nodes(comm))`. Messages of stage 3 stay within the node. Between nodes, the
+    ranks of one shard all-reduce its gradients, P / p values of P parameters over p ranks per node, as
     hybrid sharding does (FSDP, Zhao et al. 2023, section 3.2.2; MiCS, Zhang et al. 2022).
     Raises ValueError, on every rank, where nodes differ in their number of ranks.
     """

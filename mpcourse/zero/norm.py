@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> tuple[float, FloatingPointError | None]:
-    """The 2-norm of the gradients of all parameters, the same number on all ranks, which call it.
+    """Return the 2-norm of the gradients of all parameters, the same on all ranks, and an error or None.
 
-    With it comes the error to raise on all ranks where the norm is not finite, or None.
+    All ranks call it. Where the norm is not finite, all of them should raise the error.
 
-    sharded: whose units, names and communicator are used.
-    gradients: of each unit this rank's chunk, (chunk,), in the parameters' dtype.
+    sharded: its units, names and communicator are used.
+    gradients: this rank's chunk of each unit's gradients, (chunk,), in the parameters' dtype.
     """
-    if hasattr(sharded.comm, "count"):  # alone, without data: see alone.py
+    if hasattr(sharded.comm, "count"):  # an AloneComm, without data
         return 0.0, None
     norms = [_norm(gradient) for gradient in gradients]
     bad = next((i for i, norm in enumerate(norms) if not math.isfinite(norm)), None)
@@ -33,7 +33,7 @@ def global_norm(sharded: "ShardedOptimizer", gradients: list[torch.Tensor]) -> t
 
 
 def _norm(gradient: torch.Tensor) -> float:
-    """Of one tensor, in float32 at least; in float64, which takes 20 times as long, only where that overflows."""
+    """Return the norm of one tensor, at least in float32; in float64, 20 times slower, only where that overflows."""
     norm = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32)).item()
     return norm if math.isfinite(norm) else torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
 

@@ -1,4 +1,4 @@
-"""Stage 1: each rank keeps the optimizer's state of its own shard alone, and updates that alone."""
+"""Stage 1: each rank keeps the optimizer's state of its own shard only, and updates only that shard."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,21 +34,21 @@ class ShardedOptimizer(AveragedFirst):
 
     make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
     element by itself.
-    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
-    first rank. Frozen ones are not sharded, tied ones once.
+    parameters: a module, tensors or groups, the same on all ranks. Their values, and a module's buffers, become those
+    of the first rank. Frozen parameters are not sharded; a tied parameter is sharded once.
     comm: mpi4py's communicator, or a virtual rank's: the ranks that share the state.
     replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
     (`within_nodes`); None: there are no others.
     master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
     updates the parameters themselves.
-    bucket_bytes: at which a unit, of parameters that are sent together, is closed.
+    bucket_bytes: size at which a unit, of parameters that are sent together, is closed.
 
     optimizer: torch's, of this rank's shards; learning rate schedulers take it.
     units: in the order of parameters.
 
     torch's GradScaler takes this optimizer, too: `scaler.step(sharded, clip=1.0)` skips the step on all ranks where a
     gradient of any rank is not finite.
-    Of P parameters, each of p ranks sends 2 P (p - 1) / p values a step, as many as in an all-reduce of gradients.
+    Of P parameters, each of p ranks sends 2 P (p - 1) / p values per step, as many as in an all-reduce of gradients.
     Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, for
     optimizers that differ in their options, and where nothing is trained.
     Source: ZeRO (Rajbhandari et al. 2020), P_os, section 5.1.
@@ -73,10 +73,10 @@ class ShardedOptimizer(AveragedFirst):
         self.comm, self.replicas, self.ring = comm, replicas, ring_of(comm)
         self.bucket_bytes = bucket_bytes
         self.units: list[Unit] = []
-        self.flats: list[torch.Tensor] = []  # of each unit all parameters
+        self.flats: list[torch.Tensor] = []  # all parameters of each unit
         self.shards: list[torch.Tensor] = []  # this rank's chunk of these
         self.masters: list[torch.Tensor] = []  # the same elements, as the optimizer updates them
-        self._refused: FloatingPointError | None = None  # what `step` raises, if the mean is still not finite
+        self._refused: FloatingPointError | None = None  # what `step` raises if the mean is still not finite
         self._in_step, self._left_out = InStep(comm, self._layer_names(parameters)), LeftOut()
         self._left_out.alone = hasattr(comm, "count")
         check_alike(comm, self.names)
@@ -93,12 +93,12 @@ class ShardedOptimizer(AveragedFirst):
 
     @torch.no_grad()
     def step(self, clip: float | None = None) -> float:
-        """Average gradients over all ranks, and update. All ranks call it, after backward, and `zero_grad` afterwards.
+        """Average gradients over all ranks, and update. All ranks call it, after backward, and then `zero_grad`.
 
         clip: the largest 2-norm of all gradients, to which they are scaled as by torch's clip_grad_norm_; None: they
-        are not.
+        are not scaled.
 
-        Returns this norm before it, the same number on all ranks.
+        Returns the norm before clipping, the same number on all ranks.
         Raises FloatingPointError, on all ranks, where the mean of gradients is not finite: parameters and state stay as
         they were.
         """
@@ -107,7 +107,7 @@ class ShardedOptimizer(AveragedFirst):
         if error is not None:
             raise self._refused or error
         factor = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
-        # Unit by unit, so that a copy in the master's dtype is one of a unit: an optimizer leaves alone what has no
+        # Unit by unit, so that only one unit is copied into the master's dtype: an optimizer skips parameters without a
         # gradient.
         for i, (master, gradient) in enumerate(zip(self.masters, gradients, strict=True)):
             master.grad = (gradient if factor == 1 else gradient.mul_(factor)).to(master.dtype)
@@ -147,7 +147,7 @@ class ShardedOptimizer(AveragedFirst):
         return self.optimizer.param_groups
 
     def zero_grad(self) -> None:
-        """Set all gradients to zero: those of the next backward passes add up. Any rank may call it."""
+        """Set all gradients to zero, so that those of the next backward passes add up. Any rank may call it."""
         self._forget_mean()
         self._left_out.drop(p for unit in self.units for p in unit.parameters)
         for unit, flat in zip(self.units, self.gradients, strict=True):
@@ -156,29 +156,29 @@ class ShardedOptimizer(AveragedFirst):
                 p.grad = view
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's part: its shards, their state, and how they are cut. Any rank may call it."""
+        """Return this rank's part: its shards, their state, and how they are cut. Any rank may call it."""
         return part_of(self)
 
     @torch.no_grad()
     def load_state_dicts(self, parts: list[Mapping[str, Any]]) -> None:
-        """Restore parameters and state from the parts of all ranks, also of another number of them. All ranks call it.
+        """Restore parameters and state from the parts of all ranks of a run of any size. All ranks call it.
 
         parts: what `state_dict` returned on rank 0, 1, ... of a run with the same parameters and groups.
 
-        Raises ValueError, before anything is changed, where they do not fit.
+        Raises ValueError, before anything changes, where they do not fit.
         """
         load_parts(self, parts)
         for i in range(len(self.units)):
             self._publish(i)
 
     def _means(self) -> list[torch.Tensor]:
-        """Of each unit this rank's chunk of the mean of gradients, once all ranks are about to step."""
+        """Return this rank's chunk of each unit's mean gradients, once all ranks are about to step."""
         own = self._left_out.since_last_mean(p for unit in self.units for p in unit.parameters)
         self._left_out.compare(self._in_step.check(STEP, number=own))
         return [self._mean(i) for i in range(len(self.units))]
 
     def _averaged(self) -> list[torch.Tensor]:
-        """What `mean_gradients` has left, taken from the masters."""
+        """Return what `mean_gradients` left in the masters, and remove it there."""
         gradients = [master.grad for master in self.masters if master.grad is not None]
         self._forget_mean()
         return gradients
@@ -188,20 +188,20 @@ class ShardedOptimizer(AveragedFirst):
         for master in self.masters:
             master.grad = None
 
-    # What the other stages do in other ways.
+    # The other stages override the following.
 
     def _layer_names(self, parameters: Parameters) -> list[str]:
-        """The names of the layers that are gathered one by one: here none are."""
+        """Return the names of the layers that are gathered one by one: none in this stage."""
         return []
 
     def _hide_gradients(self) -> None:
-        """Have nobody take for gradients what is left of them: sums over some of the ranks."""
+        """Hide what is left of gradients, sums over some of the ranks, so that it is not taken for gradients."""
         for unit, flat in zip(self.units, self.gradients, strict=True):
             for p, view in zip(unit.parameters, unit.views(flat), strict=True):
                 p.grad = FreedGradient.of(view)
 
     def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-        """The parameters of each unit."""
+        """Return the parameters of each unit."""
         return divided(parameters, self.bucket_bytes)
 
     @torch.no_grad()
@@ -222,31 +222,31 @@ class ShardedOptimizer(AveragedFirst):
 
     @torch.no_grad()
     def _begin(self) -> None:
-        """Be ready for the first backward pass."""
+        """Prepare for the first backward pass."""
         self.gradients = [unit.empty() for unit in self.units]
         self.zero_grad()
 
     def _mean(self, i: int) -> torch.Tensor:
-        """Of unit i this rank's chunk of the mean of gradients over all ranks; (chunk,). All ranks call it."""
+        """Return this rank's chunk of the mean of unit i's gradients over all ranks; (chunk,). All ranks call it."""
         unit, flat = self.units[i], self.gradients[i]
         for p, view in zip(unit.parameters, unit.views(flat), strict=True):
             if p.grad is None:
                 view.zero_()
-            elif p.grad.data_ptr() != view.data_ptr():  # somebody has set p.grad to None before backward
+            elif p.grad.data_ptr() != view.data_ptr():  # p.grad was set to None before backward
                 view.copy_(p.grad)
         return self._reduced(unit, flat)
 
     def _reduced(self, unit: Unit, flat: torch.Tensor) -> torch.Tensor:
-        """This rank's chunk of the mean over all ranks of a unit's gradients."""
+        """Return this rank's chunk of the mean over all ranks of a unit's gradients."""
         reduce_scatter(self.ring, flat)
         return self._mean_of(unit.shard(flat, self.comm.rank))
 
     def _mean_of(self, own: torch.Tensor) -> torch.Tensor:
-        """The mean over all ranks, from the sum over those of `comm`; in place."""
+        """Turn the sum over the ranks of `comm` into the mean over all ranks, in place."""
         sum_over_replicas(self.replicas, own)
         return own.div_(self.comm.size * (self.replicas.size if self.replicas else 1))
 
     def _publish(self, i: int) -> None:
-        """All ranks get what each has updated of unit i. All ranks call it."""
+        """Give all ranks what each has updated of unit i. All ranks call it."""
         self.shards[i].copy_(self.masters[i])
         all_gather(self.ring, self.flats[i])

@@ -1,4 +1,4 @@
-"""Stages 2 and 3 as they are used: messages are under way while a rank computes."""
+"""Stages 2 and 3 as they are used in practice: messages are in flight while a rank computes."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from mpcourse.zero.requests import AllGather, ReduceScatter
 
 
 class _Overlapping(ShardedGradients):
-    """Gradients of one unit are on their way while backward computes those of the next."""
+    """The gradients of one unit are in flight while backward computes those of the next."""
 
     _summing: tuple[int, ReduceScatter] | None = None
 
@@ -20,7 +20,7 @@ class _Overlapping(ShardedGradients):
         super()._begin()
 
     def zero_grad(self) -> None:
-        """Forget all gradients, those of a backward pass that has failed, too. All ranks call it."""
+        """Forget all gradients, including those of a backward pass that has failed. All ranks call it."""
         self._finish_sum()
         super().zero_grad()
 
@@ -30,7 +30,7 @@ class _Overlapping(ShardedGradients):
             self._summing[1].test()
 
     def _sum(self, i: int, flat: torch.Tensor) -> None:
-        self._finish_sum()  # one at a time: each takes as much memory as two units
+        self._finish_sum()  # one at a time, because each takes as much memory as two units
         self._summing = i, ReduceScatter(self._apart, flat, tag=len(self.units) + i)
 
     def _end_pass(self) -> None:
@@ -46,48 +46,48 @@ class _Overlapping(ShardedGradients):
 
 
 class OverlappedGradients(_Overlapping):
-    """A sharded optimizer, stage 2, whose sums of gradients are under way while backward goes on.
+    """A sharded optimizer, stage 2, whose sums of gradients are in flight while backward continues.
 
     All ranks make one together.
 
     make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
     element by itself.
-    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
-    first rank. Frozen ones are not sharded, tied ones once.
+    parameters: a module, tensors or groups, the same on all ranks. Their values, and a module's buffers, become those
+    of the first rank. Frozen parameters are not sharded; a tied parameter is sharded once.
     comm: mpi4py's communicator, or a virtual rank's: the ranks that share state and gradients.
     replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
     (`within_nodes`); None: there are no others.
     master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
     updates the parameters themselves.
-    bucket_bytes: at which a unit, of parameters that are sent together, is closed.
+    bucket_bytes: size at which a unit, of parameters that are sent together, is closed.
 
-    Values sent are those of `ShardedGradients`, and results are equal to its own up to rounding.
+    It sends as many values as `ShardedGradients`, and its results are equal up to rounding.
     Raises ValueError, on every rank, for an optimizer that is not element-wise, for models that differ in shape, for
     optimizers that differ in their options, and where nothing is trained.
     """
 
 
 class PrefetchedParameters(_Overlapping, ShardedParameters):
-    """A sharded optimizer, stage 3, that gathers a layer ahead: the next one's parameters come while a layer computes.
+    """A sharded optimizer, stage 3, that gathers ahead: the next layer's parameters arrive while a layer computes.
 
     All ranks make one together.
 
     make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
     element by itself.
-    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
-    first rank. Frozen ones are not sharded, tied ones once.
+    parameters: a module, tensors or groups, the same on all ranks. Their values, and a module's buffers, become those
+    of the first rank. Frozen parameters are not sharded; a tied parameter is sharded once.
     comm: mpi4py's communicator, or a virtual rank's: the ranks that share all.
-    layers: modules that each compute at once, in about the order in which forward runs them; every trained parameter is
-    of one of them, or of several where it is tied. None: those children of `parameters`, which is a module, that have
-    parameters.
+    layers: modules that each compute at once, in about the order in which forward runs them. Every trained parameter
+    belongs to one of them, or to several where it is tied. None: those children of `parameters`, which is a module,
+    that have parameters.
     replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
     (`within_nodes`); None: there are no others.
     master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
     updates the parameters themselves.
 
-    In forward the next one is that which follows in `layers`, in backward that before it. Sums of gradients are under
-    way meanwhile, too. There is memory for two layers' parameters. Values sent are those of `ShardedParameters`, and
-    results are equal to its own up to rounding.
+    The next layer is the following one in `layers` in forward, and the preceding one in backward. Sums of gradients are
+    in flight meanwhile, too. There is memory for two layers' parameters. It sends as many values as
+    `ShardedParameters`, and its results are equal up to rounding.
     Raises ValueError for trained parameters outside of all layers, and, on every rank, for an optimizer that is not
     element-wise, for models that differ in shape, for optimizers that differ in their options, and where nothing is
     trained.
@@ -95,12 +95,12 @@ class PrefetchedParameters(_Overlapping, ShardedParameters):
     """
 
     def _begin(self) -> None:
-        self._coming: dict[int, AllGather] = {}  # units that are on their way
+        self._coming: dict[int, AllGather] = {}  # units that are in flight
         super()._begin()
 
     def _before_forward(self, number: int) -> None:
         super()._before_forward(number)
-        if self._sent is None:  # else a checkpoint runs the layer again, within backward
+        if self._sent is None:  # otherwise a checkpoint runs the layer again, within backward
             self._prefetch(number + 1)
 
     def _before_backward(self, number: int) -> None:
@@ -124,7 +124,7 @@ class PrefetchedParameters(_Overlapping, ShardedParameters):
 
     def _free(self, units: Iterable[int]) -> None:
         units = list(units)
-        self._arrive(units)  # MPI writes there until it has
+        self._arrive(units)  # until then MPI writes there
         super()._free(units)
 
     def _arrive(self, units: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""Stage 3: each rank keeps, of the parameters too, its own shard alone, and gathers a layer while it computes."""
+"""Stage 3: each rank keeps only its own shard of the parameters, too, and gathers a layer while it computes."""
 
 import contextlib
 import math
@@ -18,26 +18,26 @@ from mpcourse.zero.sharding import Parameters, Unit, divided
 
 
 class ShardedParameters(ShardedGradients):
-    """A sharded optimizer that leaves of the parameters this rank's shard alone. All ranks make one together.
+    """A sharded optimizer that keeps only this rank's shard of the parameters. All ranks make one together.
 
     make_optimizer: makes a torch optimizer of groups, e.g. `lambda groups: AdamW(groups, lr=1e-3)`; it must update each
     element by itself.
-    parameters: a module, tensors or groups, the same on all ranks; they, and a module's buffers, become those of the
-    first rank. Frozen ones are not sharded, tied ones once.
+    parameters: a module, tensors or groups, the same on all ranks. Their values, and a module's buffers, become those
+    of the first rank. Frozen parameters are not sharded; a tied parameter is sharded once.
     comm: mpi4py's communicator, or a virtual rank's: the ranks that share all.
-    layers: modules that each compute at once, in about the order in which forward runs them; every trained parameter is
-    of one of them, or of several where it is tied. None: those children of `parameters`, which is a module, that have
-    parameters.
+    layers: modules that each compute at once, in about the order in which forward runs them. Every trained parameter
+    belongs to one of them, or to several where it is tied. None: those children of `parameters`, which is a module,
+    that have parameters.
     replicas: the ranks that own the same shards in other such groups, where sharding stays within nodes
     (`within_nodes`); None: there are no others.
     master: dtype of the copies of shards that the optimizer updates, e.g. float32 for bfloat16 parameters; None: it
     updates the parameters themselves.
 
-    Before a layer's forward, and again before its backward, its parameters are gathered; after each they are freed, and
-    are NaN for whoever looks at them, except within `whole`. Gradients are those of stage 2, with a layer as a unit.
-    Each rank sends 3 P (p - 1) / p values in a step of one backward pass; a layer that also uses the parameters of
-    another one, which are tied, gathers those, too.
-    All ranks run the same layers in the same order: else all raise RankFailed, which names the layers.
+    A layer's parameters are gathered before its forward, and again before its backward; after each they are freed, and
+    then read as NaN, except within `whole`. Gradients are those of stage 2, with a layer as a unit. Each rank sends
+    3 P (p - 1) / p values in a step of one backward pass. A layer that also uses the parameters of another one, which
+    are tied, gathers those, too.
+    All ranks run the same layers in the same order; otherwise all raise RankFailed, which names the layers.
     Raises ValueError for trained parameters outside of all layers, and, on every rank, for an optimizer that is not
     element-wise, for models that differ in shape, for optimizers that differ in their options, and where nothing is
     trained.
@@ -63,7 +63,7 @@ class ShardedParameters(ShardedGradients):
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        """Within it all parameters are there, to be looked at or saved. All ranks enter it together."""
+        """Gather all parameters within this context, to be inspected or saved. All ranks enter it together."""
         self._in_step.check(WHOLE)
         self._gather(range(len(self.units)))
         self._stay = True
@@ -76,13 +76,15 @@ class ShardedParameters(ShardedGradients):
     # Which units there are, and what is kept of them.
 
     def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-        """Lists of parameters of one layer, dtype and device; a tied parameter belongs to the first of its layers."""
+        """Return lists of parameters of one layer, dtype and device. A tied one belongs to the first of its layers."""
         layer_of: dict[torch.Tensor, int] = {}
         for number, layer in enumerate(self.layers):
             layer_of = dict.fromkeys(layer.parameters(), number) | layer_of
         for p in parameters:
             if p not in layer_of:
-                raise ValueError(f"{self.names[p]!r} is of no layer: each trained parameter must be gathered with one")
+                raise ValueError(
+                    f"{self.names[p]!r} belongs to no layer: each trained parameter must be gathered with one"
+                )
         groups = []
         for number in range(len(self.layers)):
             inside = [p for p in parameters if layer_of[p] == number]
@@ -93,7 +95,7 @@ class ShardedParameters(ShardedGradients):
         return nn.Parameter(super()._shard(unit, flat).clone(), requires_grad=False)
 
     def _begin(self) -> None:
-        self._here = set(range(len(self.units)))  # units whose parameters are there
+        self._here = set(range(len(self.units)))  # units whose parameters are in memory
         self._stay = False
         self._places = [unit.views(flat) for unit, flat in zip(self.units, self.flats, strict=True)]
         self._nothing = [
@@ -107,14 +109,14 @@ class ShardedParameters(ShardedGradients):
             self._handles.append(layer.register_forward_pre_hook(lambda *_, n=number: self._before_forward(n)))
             self._handles.append(layer.register_forward_hook(lambda *args, n=number: self._after_forward(n, args[-1])))
 
-    # When a layer's parameters are there.
+    # When a layer's parameters are in memory.
 
     def _layer_names(self, parameters: Parameters) -> list[str]:
         names = {m: name for name, m in parameters.named_modules()} if isinstance(parameters, nn.Module) else {}
         return [repr(names.get(layer) or number) for number, layer in enumerate(self.layers)]
 
     def _compare(self, what: int, number: int) -> None:
-        """Before a layer is gathered: all ranks are about to gather this one."""
+        """Check, before a layer is gathered, that all ranks are about to gather it."""
         if not self._here.issuperset(self._needed[number]):
             self._in_step.check(what, number)
 
@@ -123,25 +125,25 @@ class ShardedParameters(ShardedGradients):
         self._gather(self._needed[number])
 
     def _after_forward(self, number: int, output: object) -> None:
-        if self._sent is None:  # else a checkpoint runs the layer again, for the backward that follows
+        if self._sent is None:  # otherwise a checkpoint runs the layer again, for the backward that follows
             self._free(self._needed[number])
         for tensor in tree_leaves(output):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 tensor.register_hook(lambda _: self._before_backward(number))  # the layer's backward begins with it
 
     def _before_backward(self, number: int) -> None:
-        if torch.is_grad_enabled():  # as it is for create_graph=True alone
+        if torch.is_grad_enabled():  # only create_graph=True does that
             raise RuntimeError(
                 "this backward pass makes a graph (create_graph=True, as for a gradient penalty), for which parameters "
                 "would have to stay: stage 3 frees them. Take stage 2"
             )
         self._begin_pass()
         self._compare(BACKWARD, number)
-        self._free(self._here - set(self._needed[number]))  # of the layer behind it
+        self._free(self._here - set(self._needed[number]))  # parameters of the layer behind it
         self._gather(self._needed[number])
 
     def _send(self, i: int) -> None:
-        self._free([i])  # all gradients of its parameters are there
+        self._free([i])  # all gradients of its parameters have been computed
         super()._send(i)
 
     def _forget_pass(self) -> None:
@@ -154,7 +156,7 @@ class ShardedParameters(ShardedGradients):
 
     @torch.no_grad()
     def _gather(self, units: Iterable[int]) -> None:
-        """Have all parameters of these units, as far as they are not there."""
+        """Gather all parameters of these units, unless they are in memory."""
         for i in units:
             if i not in self._here:
                 self._allocate(i)
@@ -162,10 +164,10 @@ class ShardedParameters(ShardedGradients):
                 self._here.add(i)
 
     def _allocate(self, i: int) -> None:
-        """Memory for unit i, with this rank's shard in its place."""
+        """Allocate memory for unit i, with this rank's shard in its place."""
         unit, flat = self.units[i], self.flats[i]
-        # The storage is made large again, not made anew: what autograd has saved of a parameter, such as its transpose,
-        # is a view of it.
+        # The old storage is resized, and no new one made, because it has views: what autograd has saved of a parameter,
+        # such as its transpose.
         flat.untyped_storage().resize_(flat.numel() * flat.element_size())
         unit.shard(flat, self.comm.rank).copy_(self.shards[i])
         for p, place in zip(unit.parameters, self._places[i], strict=True):

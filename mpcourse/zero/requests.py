@@ -8,11 +8,11 @@ from mpcourse.data_parallel.host_staging import to_host
 from mpcourse.virtual import mpi_of
 from mpcourse.zero.messages import alias
 
-_in_flight: set["_Request"] = set()  # MPI uses their memory, even if nobody waits for them any more
+_in_flight: set["_Request"] = set()  # MPI uses their memory, even if no caller holds them any more
 
 
 class _Request:
-    """Messages under way between this rank and all others."""
+    """Messages in flight between this rank and all others."""
 
     name = ""
 
@@ -20,7 +20,7 @@ class _Request:
         self.comm, self.flat, self.tag = comm, flat, tag
         self.requests: list[MpiRequest] = []
         self.host = flat
-        if (count := getattr(comm, "count", None)) is not None:  # see alone.py
+        if (count := getattr(comm, "count", None)) is not None:  # an AloneComm
             count(self.name, flat.nbytes)
             return
         self.host = alias(flat) if flat.device.type == "cpu" else to_host(flat)
@@ -29,10 +29,10 @@ class _Request:
         self._start([(comm.rank + i) % comm.size for i in range(1, comm.size)], self.host.view(comm.size, -1))
 
     def _start(self, others: list[int], chunks: torch.Tensor) -> None:
-        """others: the ranks of all others, the next one first. chunks: one a rank."""
+        """Begin to send. others: the other ranks, the next one first. chunks: one per rank."""
 
     def test(self) -> bool:
-        """Let messages go on, without waiting; whether all have arrived."""
+        """Let messages proceed, without waiting; return whether all have arrived."""
         return not self.requests or self._calls.Testall(self.requests)
 
     def _arrive(self) -> None:
@@ -43,10 +43,10 @@ class _Request:
 
 
 class AllGather(_Request):
-    """Chunk r of rank r's `flat` is being copied into all others' `flat`. All ranks of comm make one, with one tag.
+    """Chunk r of rank r's `flat` is being copied into all others' `flat`. All ranks make one, with the same tag.
 
-    comm: mpi4py's communicator, or a virtual rank's, of p ranks; nothing else with these tags is sent in it.
-    flat: (p * chunk,), contiguous, the same length and dtype on all ranks; not to be touched before `wait` returns.
+    comm: mpi4py's communicator, or a virtual rank's, of p ranks; nothing else in it may use the same tags.
+    flat: (p * chunk,), contiguous, the same length and dtype on all ranks; do not touch it before `wait` returns.
     tag: of its messages, 0 or more.
 
     Each rank sends (p - 1) / p of flat's bytes, in p - 1 messages.
@@ -67,13 +67,13 @@ class AllGather(_Request):
 
 
 class ReduceScatter(_Request):
-    """Chunk r of all ranks' `flat` is being summed on rank r. All ranks of comm make one, with one tag.
+    """Chunk r of all ranks' `flat` is being summed on rank r. All ranks make one, with the same tag.
 
-    comm: mpi4py's communicator, or a virtual rank's, of p ranks; nothing else with these tags is sent in it.
-    flat: (p * chunk,), contiguous, the same length and dtype on all ranks; not to be touched before `wait` returns.
+    comm: mpi4py's communicator, or a virtual rank's, of p ranks; nothing else in it may use the same tags.
+    flat: (p * chunk,), contiguous, the same length and dtype on all ranks; do not touch it before `wait` returns.
     tag: of its messages, 0 or more.
 
-    Each rank sends (p - 1) / p of flat's bytes, in p - 1 messages, and has memory for as many that come.
+    Each rank sends (p - 1) / p of flat's bytes, in p - 1 messages, and has memory for as many bytes that arrive.
     """
 
     name = "reduce-scatter"
@@ -85,7 +85,7 @@ class ReduceScatter(_Request):
         self.requests += [self.comm.Isend(mpi_buffer(chunks[r]), r, self.tag) for r in others]
 
     def wait(self) -> torch.Tensor:
-        """This rank's chunk of the sum; (chunk,), in memory of its own."""
+        """Wait for this rank's chunk of the sum, and return it; (chunk,), in memory of its own."""
         self._arrive()
         own = self.host.view(self.comm.size, -1)[self.comm.rank]
         if self._received is None:  # nothing was sent

@@ -1,4 +1,4 @@
-"""Which elements belong to whom: parameters side by side in a flat buffer, padded, and cut into one chunk a rank."""
+"""Which rank owns which elements: parameters side by side in a flat buffer, padded, cut into one chunk per rank."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,15 +25,15 @@ class Owned(NamedTuple):
 
 
 class Unit:
-    """Parameters that are sharded, and sent, together. Rank r owns the r-th of `ranks` equally long chunks of them.
+    """Parameters that are sharded and sent together. Rank r owns the r-th of `ranks` equally long chunks of them.
 
-    parameters: of one dtype and device, of any shapes; they stand side by side in this order.
-    ranks: that own a chunk each, 1 or more.
+    parameters: of one dtype and device, of any shapes; they lie side by side in this order.
+    ranks: number of ranks that own a chunk each, 1 or more.
 
     length: elements without padding.
     chunk: elements of each rank; ranks * chunk is the length of a flat buffer, whose last elements may be padding.
-    Padding is nobody's, and zero. A chunk begins and ends anywhere, also within a parameter:
-    that is all right for optimizers that compute each element by itself.
+    Padding belongs to no rank, and is zero. A chunk may begin and end anywhere, also within a parameter, which suits
+    optimizers that compute each element by itself.
     Source: ZeRO (Rajbhandari et al. 2020, section 5.1).
     """
 
@@ -45,13 +45,13 @@ class Unit:
         self.chunk = -(-self.length // ranks)  # rounded up: the padding is shorter than `ranks`
 
     def empty(self) -> torch.Tensor:
-        """A flat buffer for all elements and the padding, which is zero: (ranks * chunk,), in the parameters' dtype."""
+        """Return a flat buffer for all elements, (ranks * chunk,), in the parameters' dtype. Its padding is zero."""
         flat = self.parameters[0].new_empty(self.ranks * self.chunk)
         flat[self.length :].zero_()
         return flat
 
     def view(self, flat: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-        """The place of a parameter in a flat buffer, in its shape, on the same memory.
+        """Return the place of a parameter in a flat buffer, in its shape, on the same memory.
 
         flat: (ranks * chunk,), of any dtype.
         p: one of the unit's parameters.
@@ -60,24 +60,24 @@ class Unit:
         return flat[end - p.numel() : end].view(p.shape)
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Each parameter's place in a flat buffer, in its shape, on the same memory.
+        """Return each parameter's place in a flat buffer, in its shape, on the same memory.
 
         flat: (ranks * chunk,), of any dtype.
         """
         return [self.view(flat, p) for p in self.parameters]
 
     def shard(self, flat: torch.Tensor, rank: int) -> torch.Tensor:
-        """The chunk of a flat buffer that belongs to one rank: (chunk,), on the same memory.
+        """Return the chunk of a flat buffer that belongs to one rank: (chunk,), on the same memory.
 
         flat: (ranks * chunk,), of any dtype.
-        rank: whose chunk, 0 to ranks - 1.
+        rank: the rank that owns the chunk, 0 to ranks - 1.
         """
         return flat[rank * self.chunk : (rank + 1) * self.chunk]
 
     def owned(self, rank: int) -> list[Owned]:
-        """Which elements of which parameters a rank owns. Padding is not among them.
+        """Return the elements that a rank owns, by parameter, without padding.
 
-        rank: whose chunk, 0 to ranks - 1.
+        rank: the owner, 0 to ranks - 1.
         """
         first, last = rank * self.chunk, (rank + 1) * self.chunk
         pieces = []
@@ -88,17 +88,17 @@ class Unit:
         return pieces
 
     def parameter_at(self, rank: int, element: int) -> torch.Tensor:
-        """The parameter that an element of a rank's chunk is of.
+        """Return the parameter to which an element of a rank's chunk belongs.
 
-        rank: whose chunk, 0 to ranks - 1.
-        element: its place in the chunk, from 0; not one of the padding.
+        rank: the rank that owns the chunk, 0 to ranks - 1.
+        element: its place in the chunk, from 0; not in the padding.
         """
         place = rank * self.chunk + element
         return next(p for p, end in zip(self.parameters, self.ends, strict=True) if place < end)
 
 
 def groups_of(parameters: Parameters) -> list[dict[str, Any]]:
-    """Groups as torch's optimizers have them: {"params": [tensors], and options}.
+    """Return groups as torch's optimizers have them: {"params": [tensors], and options}.
 
     parameters: a module or tensors, which make one group; or groups.
     """
@@ -111,7 +111,7 @@ def groups_of(parameters: Parameters) -> list[dict[str, Any]]:
 
 
 def trained(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The groups without frozen parameters, and with each tied one once; empty groups are left out.
+    """Return the groups without frozen parameters, and with each tied parameter once; empty groups are left out.
 
     groups: each {"params": [tensors], and options}.
 
@@ -130,10 +130,10 @@ def trained(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def divided(parameters: Iterable[torch.Tensor], most_bytes: float) -> list[list[torch.Tensor]]:
-    """Consecutive parameters of one dtype and device, in lists.
+    """Divide parameters into lists of consecutive ones of one dtype and device.
 
     parameters: of any shapes, dtypes and devices.
-    most_bytes: a list is closed as soon as it holds these, or more.
+    most_bytes: a list is closed as soon as it holds so many bytes.
     """
     lists: list[list[torch.Tensor]] = []
     for _, alike in itertools.groupby(parameters, lambda p: (p.dtype, p.device)):

@@ -1,4 +1,4 @@
-"""The state of sharded optimizers: one part a rank, which any other number of ranks can read."""
+"""The state of sharded optimizers: one part per rank, which any other number of ranks can read."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,12 @@ Part = Mapping[str, Any]
 
 
 def part_of(sharded: "ShardedOptimizer") -> dict[str, Any]:
-    """What this rank owns, in memory of its own: plain dicts, lists, numbers and tensors, which torch.save takes.
+    """Copy what this rank owns: plain dicts, lists, numbers and tensors, which torch.save takes.
 
     sharded: an optimizer of any stage.
 
-    Of the part, "units" are for each unit its length without padding, this rank's chunk of the parameters as the
-    optimizer updates them, and the optimizer's state of it; "options" those of each group, e.g. its learning rate.
+    In the part, "units" holds for each unit its length without padding, this rank's chunk of the parameters as the
+    optimizer updates them, and the optimizer's state for it; "options" holds each group's, e.g. its learning rate.
     """
     inner = sharded.optimizer
     units = [
@@ -31,13 +31,12 @@ def part_of(sharded: "ShardedOptimizer") -> dict[str, Any]:
 
 
 def load_parts(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
-    """Set masters, their state and the groups' options to what the parts of all ranks of a run say.
+    """Set masters, their state and the groups' options from the parts of all ranks of a run.
 
     sharded: an optimizer of any stage.
     parts: of rank 0, 1, ..., of any number of ranks.
 
-    Raises ValueError, before anything is changed, where they are not
-    these, or are of other parameters.
+    Raises ValueError, before anything changes, where parts are missing or belong to other parameters.
     """
     _check(sharded, parts)
     inner = sharded.optimizer
@@ -46,7 +45,7 @@ def load_parts(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
         master.detach().copy_(resharded([each["master"] for each in held], unit, sharded.comm.rank))
         inner.state.pop(master, None)
         for key, value in held[0]["state"].items():
-            if isinstance(value, torch.Tensor) and value.dim():  # an element of it for each of the chunk
+            if isinstance(value, torch.Tensor) and value.dim():  # it has an element for each of the chunk
                 value = resharded([each["state"][key] for each in held], unit, sharded.comm.rank).to(master.device)
             inner.state[master][key] = _copied(value)
     for group, options in zip(inner.param_groups, parts[0]["options"], strict=True):
@@ -54,14 +53,14 @@ def load_parts(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
 
 
 def resharded(chunks: Sequence[torch.Tensor], unit: Unit, rank: int) -> torch.Tensor:
-    """A rank's chunk of the elements that other ranks' chunks have together; (chunk,), padded with zeros.
+    """Return a rank's chunk of the elements that other ranks' chunks hold; (chunk,), padded with zeros.
 
     chunks: of rank 0, 1, ..., equally long vectors of one dtype; the last elements of all may be padding.
     unit: how the elements are cut now.
-    rank: whose chunk, 0 to unit.ranks - 1.
+    rank: the rank that owns the result, 0 to unit.ranks - 1.
     """
     own = chunks[0].new_zeros(unit.chunk)
-    length = len(chunks[0])  # of each
+    length = len(chunks[0])  # of each chunk
     begin, end = min(rank * unit.chunk, unit.length), min((rank + 1) * unit.chunk, unit.length)
     for number, chunk in enumerate(chunks):
         first, last = max(begin, number * length), min(end, (number + 1) * length)
@@ -76,13 +75,13 @@ def _check(sharded: "ShardedOptimizer", parts: Sequence[Part]) -> None:
     lengths, own = [each["length"] for each in parts[0]["units"]], [unit.length for unit in sharded.units]
     if lengths != own or len(parts[0]["options"]) != len(sharded.optimizer.param_groups):
         raise ValueError(
-            f"the parts are of other parameters, groups or bucket_bytes: units of {lengths} elements in "
+            f"the parts come from other parameters, groups or bucket_bytes: units of {lengths} elements in "
             f"{len(parts[0]['options'])} groups, and of {own} in {len(sharded.optimizer.param_groups)} here"
         )
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a tensor, of it alone and not of the buffer that it is a view of; all else as it is."""
+    """Copy a tensor alone, without the buffer that it is a view of; return anything else as it is."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return {key: _copied(each) for key, each in value.items()} if isinstance(value, Mapping) else value

@@ -35,7 +35,7 @@ document.adoptedStyleSheets.push(sheet);
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A copy of the course as it is judged, so that JupyterLab saves no lesson of the clone. Its path.
+    """Copy the course as it is judged, so that JupyterLab saves no lesson of the clone; return its path.
 
     The first lesson holds no output, for it is run as a whole: what its page shows comes from that run.
     """
@@ -58,7 +58,7 @@ def course(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lab(course, tmp_path_factory, time_to_end):
-    """The address of a JupyterLab that `make lab` opened on `course`, its token, and the folder where it notes kernels.
+    """Return address and token of a JupyterLab that `make lab` opened on `course`, and its folder for kernels.
 
     Kernels are forked from this run's server, as those of other tests are.
     """
@@ -115,7 +115,7 @@ def browser(chromium, tmp_path_factory, time_to_end):
 
 @pytest.fixture
 def page(lab, browser, screenshots):
-    """The browser's page, in which no lesson is open yet. What it shows at the end, or at a failure, is pictured."""
+    """Return the browser's page, with no lesson open. A picture of it is taken at the end, and at a failure."""
     page = Page(browser, *lab)
     yield page
     browser.save_screenshot(str(screenshots / f"{page.lesson}-end.png"))

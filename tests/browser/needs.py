@@ -12,8 +12,11 @@ FILE = re.compile(r"scratch/[\w.]+")  # that lessons write for cells below, here
 
 
 def needed(sources: Sequence[str], wanted: Sequence[int]) -> list[int]:
-    """The places of the cells that must run for those at `wanted` to run, and of these: of a name, the cell that last
-    gave it; of a file, all cells above that speak of it. The first cell, which sets up the lesson, is always one."""
+    """Return the places of the cells that must run for those at `wanted` to run, and of these.
+
+    A name needs the cell that last set it, and a file all cells above that mention it. The first cell, which sets up
+    the lesson, is always needed.
+    """
     cells = [_names(source) for source in sources]
     found = {0, *wanted}
     asked = list(found)
@@ -30,7 +33,7 @@ def needed(sources: Sequence[str], wanted: Sequence[int]) -> list[int]:
 
 
 def _names(source: str) -> tuple[set[str], set[str]]:
-    """The names that a cell reads and has not given itself, and those that it gives."""
+    """Return the names that a cell reads and has not set itself, and those that it sets."""
     reads: set[str] = set()
     gives: set[str] = set()
     for statement in ast.parse(TransformerManager().transform_cell(source)).body:

@@ -72,8 +72,11 @@ PICTURE = "return arguments[0].closest('.jp-Cell').querySelector('.jp-OutputArea
 
 
 class Page:
-    """browser: Selenium's. address, token: JupyterLab's, as it prints them. runtime: the folder in which it notes how
-    kernels can be reached."""
+    """JupyterLab in a browser.
+
+    browser: Selenium's. address, token: JupyterLab's, as it prints them. runtime: the folder in which it notes how
+    kernels can be reached.
+    """
 
     def __init__(self, browser, address, token, runtime):
         self.browser, self.address, self.token, self.runtime = browser, address, token, runtime
@@ -108,7 +111,7 @@ class Page:
         self.browser.execute_async_script(SAVE)
 
     def in_front(self):
-        """The path of the file that JupyterLab shows in front."""
+        """Return the path of the file that JupyterLab shows in front."""
         return self.browser.execute_script(IN_FRONT)
 
     def run_all(self, seconds):
@@ -120,7 +123,7 @@ class Page:
 
     @contextmanager
     def kernel(self, seconds):
-        """A function that runs code in the lesson's kernel, beside its page: each call for at most so many seconds."""
+        """Return a function that runs code in the lesson's kernel, beside its page, each call for a limited time."""
         from jupyter_client import BlockingKernelClient
 
         (kernel,) = self._ask("GET", "kernels")
@@ -163,24 +166,28 @@ class Page:
         return seen["status"] == "idle" and all(prompt.isdigit() for prompt in asked)
 
     def state(self):
-        """How far the page is: `status` of the kernel, `prompts` of code cells, `complaints`: the texts of outputs that
-        are errors or were written to stderr."""
+        """Return how far the page is.
+
+        `status` of the kernel, `prompts` of code cells, and `complaints`: texts of outputs that are errors or stderr's.
+        """
         return self.browser.execute_script(STATE)
 
     def look(self):
-        """What the page shows: its state, `figures`: [own width, width on the page], 0 for one that cannot be drawn,
-        and the texts of sliders that are `cut` off."""
+        """Return what the page shows: its state, its figures and the texts of sliders that are `cut` off.
+
+        `figures`: [own width, width on the page], 0 for one that cannot be drawn.
+        """
         return self.state() | self.browser.execute_script(LOOKS)
 
     def find(self, path):
         return self.browser.find_element("xpath", path)
 
     def sliders(self):
-        """The handles of all sliders."""
+        """Return the handles of all sliders."""
         return self.browser.find_elements("css selector", ".jp-OutputArea .widget-slider .noUi-handle")
 
     def picture_of(self, slider):
-        """What the figure that a slider belongs to looks like, as an address that holds all of it."""
+        """Return what the figure that a slider belongs to looks like, as an address that holds all of it."""
         return self.browser.execute_script(PICTURE, slider)
 
     def move(self, slider):
@@ -196,11 +203,11 @@ class Page:
         self.until(30, "the first figure", lambda: self.picture_of(slider) == first)
 
     def buttons(self):
-        """The buttons that cells show, in their order."""
+        """Return the buttons that cells show, in their order."""
         return self.browser.find_elements("css selector", ".jp-OutputArea .jupyter-button")
 
     def said(self):
-        """What the last line beside the buttons says."""
+        """Return what the last line beside the buttons says."""
         return self.browser.find_elements("css selector", ".jp-OutputArea .widget-html-content")[-1].text
 
     def show_all(self):

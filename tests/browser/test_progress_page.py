@@ -18,7 +18,7 @@ WHYS = ("Each rank divides by its own count.", "A long sentence with many words,
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A page on which all that can be shown is shown."""
+    """Return a page on which all that can be shown is shown."""
     monkeypatch.setenv("MPCOURSE_HOME", str(tmp_path / "home"))
     course = load_course(ROOT)
     progress = Progress(course)

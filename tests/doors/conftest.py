@@ -15,7 +15,7 @@ NUMBERS = count(1)
 
 @pytest.fixture(scope="session")
 def workshop():
-    """A folder for root file systems, on the disk that holds the clone: an image is 3 GB, and /tmp may be memory."""
+    """Return a folder for root file systems, on the clone's disk: an image is 3 GB, and /tmp may be memory."""
     folder = ROOT / "build" / f"doors-{os.getpid()}"
     folder.mkdir(parents=True)
     try:
@@ -28,13 +28,13 @@ def workshop():
 
 @pytest.fixture(scope="session")
 def base(workshop):
-    """What stands for Docker's image of Python: this machine's operating system with this Python in /usr/local."""
+    """Return what replaces Docker's image of Python: this machine's operating system with this Python in /usr/local."""
     return with_python(workshop / "base")
 
 
 @pytest.fixture(scope="session")
 def build(workshop, base):
-    """The finished build. $TORCH_INDEX is its build argument, as it is make's. Where it fails, all tests of it do."""
+    """Return the finished build. $TORCH_INDEX is its build argument, as it is make's. If it fails, all its tests do."""
     build = Build(ROOT, workshop / "build", base, {"TORCH_INDEX": os.environ.get("TORCH_INDEX", "")})
     try:
         build.run()
@@ -46,7 +46,7 @@ def build(workshop, base):
 
 @pytest.fixture
 def container(build, workshop):
-    """A container of the image, without a network."""
+    """Return a container of the image, without a network."""
     container = Container(build.image, workshop / f"container-{next(NUMBERS)}")
     yield container
     shutil.rmtree(container.layer.folder)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-KNOWN = frozenset("FROM ARG ENV WORKDIR COPY RUN USER EXPOSE ENTRYPOINT CMD".split())
+KNOWN = frozenset(["FROM", "ARG", "ENV", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "ENTRYPOINT", "CMD"])
 WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
 
 
@@ -26,10 +26,10 @@ class Instruction(NamedTuple):
 
 
 def parse(text: str) -> list[Instruction]:
-    """The instructions, in order. Raises ValueError for one that is not known."""
+    """Return the instructions, in order. Raises ValueError for an unknown one."""
     found, parts, began = [], [], 0
     for number, line in enumerate(text.splitlines(), start=1):
-        if line.lstrip().startswith("#") or not parts and not line.strip():
+        if line.lstrip().startswith("#") or (not parts and not line.strip()):
             continue  # a comment also between the lines of an instruction
         began = began if parts else number
         parts.append(line.removesuffix("\\"))

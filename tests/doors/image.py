@@ -38,7 +38,7 @@ class Image:
 
 
 def pip_settings() -> tuple[dict[str, str], tuple[str, ...]]:
-    """This machine's settings of pip as variables, and what they name of its files: where packages come from here."""
+    """Return this machine's settings of pip as variables, and the files that they name: packages come from here."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
     variables, shown = {}, set()
     for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):  # the environment counts most
@@ -115,7 +115,7 @@ class Build:
         if sources[0].startswith("--from="):
             # All that we copy from a stage was made in it, and so is among its own files.
             source = self.stages[sources.pop(0).removeprefix("--from=")].layer.files
-        if len(sources) > 1 and not target.endswith("/") or any(name.startswith("--") for name in sources):
+        if (len(sources) > 1 and not target.endswith("/")) or any(name.startswith("--") for name in sources):
             raise NotMade(f"line {step.line}: COPY {step.text} is not known here")
         if target.startswith("."):
             target = os.path.normpath(os.path.join(self.image.folder, target)) + "/" * target.endswith("/")
@@ -126,7 +126,7 @@ class Build:
             self.image.layer.copy(path, target)
 
     def _run(self, step: Instruction) -> None:
-        """The first stage may use the network and this machine's settings of pip, the last one apt's alone."""
+        """Let the first stage use the network and this machine's settings of pip, and the last one only apt's."""
         first, apt = step.line < self.last, "apt-get " in step.text
         variables, shown = pip_settings() if first else ({}, ())
         passed = {name: os.environ[name] for name in ARGUMENTS if name in os.environ}
@@ -154,7 +154,7 @@ class Container:
         return self.layer.run(*words, **more, **options)
 
     def start(self, log: Path, *command: str, user: str = "") -> subprocess.Popen[bytes]:
-        """The same, in the background, with its output in a file; `end` ends it."""
+        """Run a command in the background, with its output in a file; `end` ends it."""
         words, more = self._asked(command, user)
         with log.open("wb") as output:
             return subprocess.Popen(

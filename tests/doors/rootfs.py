@@ -110,7 +110,7 @@ class Layer:
             (self.files / "etc" / name).write_text("".join(line for line in lines if line.split(":")[0] not in users))
 
     def _empty(self, name: str) -> None:
-        """A folder that shows nothing of the one below it."""
+        """Make a folder that shows nothing of the one below it."""
         (self.files / name).mkdir(parents=True, exist_ok=True)
         os.setxattr(self.files / name, "trusted.overlay.opaque", b"y")
 
@@ -133,7 +133,7 @@ class Layer:
         return told
 
     def home_of(self, user: str) -> str:
-        """The home folder of a user, by name or number; / for one without a name."""
+        """Return the home folder of a user, by name or number; / for one without a name."""
         for layer in self.layers():
             if (users := layer.files / "etc/passwd").is_file():
                 rows = [line.split(":") for line in users.read_text().splitlines()]
@@ -150,7 +150,7 @@ class Layer:
         shown: tuple[str, ...] = (),
         script: str = INSIDE,
     ) -> list[str]:
-        """The command line that runs `command` in this root file system, as the first of its processes.
+        """Return the command line that runs `command` in this root file system, as the first of its processes.
 
         network: this machine's; otherwise there is none but that of the container with itself.
         shown: files and folders of this machine that are there, too, and cannot be written. script: instead of INSIDE.
@@ -177,7 +177,7 @@ class Layer:
         )
 
     def do(self, *command: str, **options) -> str:
-        """What `command` printed. Raises NotMade where it fails."""
+        """Return what `command` printed. Raises NotMade where it fails."""
         done = self.run(*command, **options)
         if done.returncode:
             raise NotMade(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}")
@@ -198,7 +198,7 @@ def _is_person(line: str) -> bool:
 
 
 def with_python(folder: Path) -> Layer:
-    """A root file system with this Python, and pip, in /usr/local: what stands for Docker's image of Python."""
+    """Make a root file system with this Python, and pip, in /usr/local, to replace Docker's image of Python."""
     layer = Layer(folder)
     prefix, local = Path(sys.base_prefix), layer.files / "usr/local"
     if prefix in (Path("/usr"), Path("/usr/local")):  # Debian's own, which is there

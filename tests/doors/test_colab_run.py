@@ -22,7 +22,7 @@ COLABS = ("torch", "numpy", "matplotlib", "ipykernel", "ipywidgets", "nbclient",
 
 
 def _install(layer, wheels, program):
-    """What Colab has, which somebody has installed before: by uv, which takes a tenth of pip's time, from its wheel."""
+    """Install what Colab has beforehand: by uv, which takes a tenth of pip's time, from its wheel."""
     (wheel,) = wheels.glob("uv-*.whl")
     with zipfile.ZipFile(wheel) as packed:
         (name,) = (name for name in packed.namelist() if name.endswith("/scripts/uv"))
@@ -34,7 +34,7 @@ def _install(layer, wheels, program):
 
 @pytest.fixture
 def colab(base, build, workshop):
-    """Runs a command on a machine that stands for Colab's; the index has the course's wheel and those that it needs."""
+    """Return a function that runs a command on a machine like Colab's, whose index has the wheels that it needs."""
     layer = Layer(workshop / "colab", base)
     wheels = build.stages["wheels"].layer.files / "wheels"
     # Of a flag that says no, pip takes a falsy value for yes: what is imported compiles itself, a tenth of all.

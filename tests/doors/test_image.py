@@ -26,7 +26,7 @@ ASK = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], tim
 
 
 def said(done, status=0):
-    """What a command printed, which ended with this status."""
+    """Return what a command printed, which ended with this status."""
     assert done.returncode == status, done.stdout
     return clean(done.stdout)
 

@@ -25,7 +25,7 @@ def loss(results, weights):
 
 
 def plain(call, xs, root):
-    """What each rank gets, computed in one process."""
+    """Return what each rank gets, computed in one process."""
     size = len(xs)
     return {
         "allreduce": [[sum(xs)]] * size,
@@ -36,7 +36,7 @@ def plain(call, xs, root):
 
 
 def one_process(call, requires, without, root, seed):
-    """The gradient of each rank's x of the sum of all losses; without: ranks within no_grad, which have none."""
+    """Return the gradient of the sum of losses for each rank's x. without: ranks within no_grad, which have none."""
     xs, weights = drawn(len(requires), seed)
     xs = [x.requires_grad_(learns) for x, learns in zip(xs, requires, strict=True)]
     seen = [x.detach() if no else x for x, no in zip(xs, without, strict=True)]
@@ -48,7 +48,7 @@ def one_process(call, requires, without, root, seed):
 
 
 def on_rank(comm, call, requires, without, root, seed):
-    """The same on this rank of several."""
+    """Do the same on this rank of several."""
     xs, weights = drawn(comm.size, seed)
     x = xs[comm.rank].requires_grad_(requires[comm.rank])
     with torch.no_grad() if without[comm.rank] else contextlib.nullcontext():
@@ -67,7 +67,7 @@ def on_rank(comm, call, requires, without, root, seed):
 
 
 def differing(comm):
-    """The cases in which this rank's gradient is not that of one process."""
+    """Return the cases in which this rank's gradient is not that of one process."""
     found, sides = [], list(itertools.product([False, True], repeat=comm.size))
     for seed, (call, requires, without) in enumerate(itertools.product(CALLS, sides, sides)):
         case = call, requires, without, seed % comm.size, seed

@@ -41,7 +41,7 @@ def data(batch=12, steps=5):
 
 
 def create(kind, comm, model):
-    """ "fused" is bucketed, with layers that write their gradients into the buckets."""
+    """Make a communicator; "fused" is bucketed, with layers that write their gradients into the buckets."""
     if kind == "fused":
         assert fuse_weight_gradients(model, 0)
     return create_communicator("bucketed" if kind == "fused" else kind, comm)
@@ -60,7 +60,7 @@ def apart(a, b):
 
 
 def most(numbers):
-    """The largest, or NaN."""
+    """Return the largest, or NaN."""
     return torch.tensor(list(numbers)).max().item()
 
 
@@ -270,7 +270,7 @@ def freezes_and_thaws(comm, kind):
 
 
 def trains_two_models_against_each_other(comm, kind):
-    """The generator's backward pass reaches the discriminator's parameters, too, whose gradients are left out."""
+    """Reach the discriminator's parameters in the generator's backward pass, too; their gradients are left out."""
 
     def pair():
         torch.manual_seed(5)

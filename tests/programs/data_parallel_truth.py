@@ -96,7 +96,7 @@ def batches_of(name, dtype):
 
 
 def of_one_process():
-    """The values that each model begins with, and those after training, which no communicator has a part in."""
+    """Return the values that each model begins with, and those after training, without any communicator."""
     known = {}
     for name, dtype, optimizer in itertools.product(MODELS, BOUNDS, OPTIMIZERS):
         torch.manual_seed(5)
@@ -128,7 +128,7 @@ def distance(comm, known, communicator, name, dtype, optimizer, fused):
 
 
 def check(comm, known, kinds=(*COMMUNICATORS, "fused")):
-    """The cases that were compared, with what exceeded its bound.
+    """Return the cases that were compared, with what exceeded its bound.
 
     "fused" is bucketed, with layers that write their gradients into the buckets.
     """

@@ -29,7 +29,7 @@ def batches(seed=3):
 
 @functools.cache  # for all ranks of a process, and all grids
 def one_process(make_optimizer, clip):
-    """The model that one process trains on whole batches, with the norms before clipping and the losses."""
+    """Return the model that one process trains on whole batches, with the norms before clipping and the losses."""
     model = transformer(SHAPE).double()
     optimizer, norms, losses = make_optimizer(list(model.parameters())), [], []
     for x, target in batches():
@@ -79,7 +79,7 @@ def on_a_grid(comm, sizes, make_optimizer, clip=0.3, order=ORDER, schedule="1f1b
 
 
 def _first(model, stages, number):
-    """The first layer of a stage in the whole model."""
+    """Return the place in the whole model of a stage's first layer."""
     from mpcourse.split.balance import balance
 
     return 1 + sum(balance([1] * (len(model) - 2), stages)[:number])

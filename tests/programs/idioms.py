@@ -387,7 +387,7 @@ for _name, _program in {
     "as_nested_tensor": lambda d: torch.nested.as_nested_tensor([randn(d, 2), randn(d, 3)]),
     "jagged": lambda d: torch.nested.nested_tensor([randn(d, 2, 3), randn(d, 3, 3)], layout=torch.jagged),
 }.items():
-    idiom(says=NESTED, name=_name)(lambda d, program=_program: [program(d)] and [])
+    idiom(says=NESTED, name=_name)(lambda d, program=_program: [program(d)][:0])
 for _name, _program in {
     "vmap": lambda d: torch.vmap(lambda t: t * 2)(randn(d, 3)),
     "torch.func.grad": lambda d: torch.func.grad(lambda t: (t * t).sum())(randn(d, 3)),
@@ -435,7 +435,7 @@ def default_device(d):
 
 
 def says(program, d):
-    """What a program on a device gave: (WORKS, its tensors) or (the message of its refusal, [])."""
+    """Return what a program on a device gave: (WORKS, its tensors) or (the message of its refusal, [])."""
     torch.manual_seed(3)
     try:
         return WORKS, [t.detach() if isinstance(t, torch.Tensor) else t for t in program(d)]

@@ -77,7 +77,7 @@ def source(file):
 
 
 def program_of(importers, module, case, method):
-    """What a rank does: the module, then one test of it."""
+    """Do what a rank does: import the module, then run one test of it."""
 
     def program(comm):
         cls = getattr(importers[comm.rank].anew(module), case)
@@ -97,7 +97,7 @@ def program_of(importers, module, case, method):
 
 
 def judge(program, size):
-    """What becomes of a test on virtual ranks, and why: right, skipped, refused or wrong."""
+    """Return the outcome of a test on virtual ranks, and why: right, skipped, refused or wrong."""
     try:
         run(program, size, eager=EAGER)
     except BaseException as error:
@@ -135,7 +135,7 @@ def tests_of(module, folder, size, tests, begin, out):
 
 
 def apart(module, folder, size, tests):
-    """The same in processes of their own, as many as tests end one."""
+    """Do the same in new processes, as many as tests end one."""
     done = 0
     while done < len(tests):
         read, write = os.pipe()

@@ -9,7 +9,7 @@ X, Y = np.zeros(4), np.ones(4)
 
 
 def truncated(comm):
-    """A message that is there, and longer than what it is received into."""
+    """Send a message that is longer than what it is received into."""
     request = comm.Isend(X, 0, 0)
     try:
         comm.Recv(Y[:1], 0, 0)
@@ -18,7 +18,7 @@ def truncated(comm):
 
 
 def object_truncated(comm, *buffer):
-    """A pickled object that is longer than the buffer of `irecv`, which without one has room for 32768 bytes."""
+    """Send a pickled object that is longer than the buffer of `irecv`, which without one has room for 32768 bytes."""
     request = comm.isend(bytes(40_000), 0)
     try:
         comm.irecv(*buffer, source=0).wait()
@@ -49,7 +49,7 @@ MISTAKES = {
 
 
 def class_of(mistake, comm):
-    """The name of its class of error."""
+    """Return the name of its class of error."""
     try:
         mistake(comm)
     except MPI.Exception as error:

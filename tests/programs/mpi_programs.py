@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 
 def send_and_recv(comm):
-    """A token goes round; every rank adds its number."""
+    """Pass a token around; every rank adds its number."""
     token = np.zeros(3)
     if comm.size == 1:
         return token
@@ -53,7 +53,7 @@ def nonblocking(comm):
 
 
 def waitany(comm):
-    """What comes from single sources, in whatever order it is done."""
+    """Receive from single sources, in whatever order that is done."""
     if comm.rank:
         comm.Send(np.full(2, comm.rank, np.int32), 0, tag=7)
         return None
@@ -80,7 +80,7 @@ def test_until_done(comm):
 
 
 def any_source(comm):
-    """A server takes what comes; the sum does not depend on the order."""
+    """Let a server take what comes; the sum does not depend on the order."""
     if comm.rank:
         for k in range(3):
             comm.send(10 * comm.rank + k, 0, tag=k)
@@ -94,7 +94,7 @@ def any_source(comm):
 
 
 def probe(comm):
-    """The length is asked for before there is a place for it."""
+    """Ask for the length before there is a place for the message."""
     if comm.rank:
         comm.Send(np.arange(comm.rank, dtype=np.float64), 0, tag=3)
         return None
@@ -124,7 +124,7 @@ def iprobe(comm):
 
 
 def sendrecv(comm):
-    """A shift, in all three spellings."""
+    """Shift, in all three spellings."""
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     into = np.zeros(2, np.float32)
     comm.Sendrecv(np.full(2, comm.rank, np.float32), right, 1, into, left, 1)
@@ -144,7 +144,7 @@ def nowhere(comm):
 
 
 def specifications(comm):
-    """Counts, displacements and datatypes as mpi4py takes them."""
+    """Use counts, displacements and datatypes as mpi4py takes them."""
     if comm.size == 1:
         return None
     data, place = np.arange(10.0), np.zeros(10)
@@ -215,7 +215,7 @@ def gather_and_scatter(comm):
 
 
 def uneven(comm):
-    """The forms with a count for each rank."""
+    """Use the forms with a count for each rank."""
     p, counts = comm.size, [r + 1 for r in range(comm.size)]
     mine = np.full(comm.rank + 1, float(comm.rank))
     everything = np.zeros(sum(counts))
@@ -324,7 +324,7 @@ def no_grad(comm):
 
 
 def backward_with_messages(comm):
-    """A hook that talks in the middle of a backward pass."""
+    """Send and receive in a hook in the middle of a backward pass."""
     w = torch.full((2,), float(comm.rank + 1), dtype=torch.float64, requires_grad=True)
 
     def average(grad):
@@ -338,7 +338,7 @@ def backward_with_messages(comm):
 
 
 def copies(comm):
-    """A copy of a communicator, and what is left of it."""
+    """Return what is left of a copy of a communicator."""
     copy = comm.Dup()
     told = [copy.rank, copy.allgather(comm.rank)]
     copy.Free()
@@ -357,7 +357,7 @@ def uneven_pieces(comm):
 
 
 def scatters_that_do_not_wait(comm):
-    """The root's buffer is filled before the call and read before the wait."""
+    """Fill the root's buffer before the call, and read it before the wait."""
     given, into = np.arange(2.0 * comm.size) * (comm.rank + 1), np.zeros(2)
     requests = [comm.Iscatter(given, into, root=comm.size - 1)]
     MPI.Request.Waitall(requests)
@@ -367,7 +367,7 @@ def scatters_that_do_not_wait(comm):
 
 
 def logical_reductions(comm):
-    """True is any number but 0, and the result 0 or 1."""
+    """Treat any number but 0 as true, with 0 or 1 as the result."""
     found = []
     for dtype in (np.int64, np.uint8, np.bool_):
         x = np.array([comm.rank, comm.rank % 2, 1, 0]).astype(dtype)
@@ -409,7 +409,7 @@ PROGRAMS = [
 
 
 def plain(value):
-    """What JSON can hold, the same for both kinds of ranks."""
+    """Return what JSON can hold, the same for both kinds of ranks."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, tuple | list):

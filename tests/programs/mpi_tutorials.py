@@ -15,7 +15,7 @@ def monte_carlo_pi(comm):
 
 
 def game_of_life(comm):
-    """A torus of cells in blocks on a grid of ranks, whose edges and corners are exchanged in two directions."""
+    """Exchange edges and corners in two directions, for a torus of cells in blocks on a grid of ranks."""
     size = comm.Get_size()
     down = max(n for n in range(1, size + 1) if size % n == 0 and n * n <= size)
     across = size // down
@@ -77,7 +77,7 @@ def odd_even_sort(comm):
 
 
 def parallel_prefix(comm):
-    """Running sums of a vector in parts: by Exscan, and by doubling distances."""
+    """Compute running sums of a vector in parts: by Exscan, and by doubling distances."""
     rank, size = comm.Get_rank(), comm.Get_size()
     mine = np.arange(5) + 5 * rank
     before, total = np.zeros(1, int), np.array([mine.sum()])
@@ -125,7 +125,7 @@ def master_and_workers(comm):
 
 
 def transpose(comm):
-    """A matrix in rows of blocks becomes one in columns of blocks."""
+    """Turn a matrix in rows of blocks into one in columns of blocks."""
     rank, size = comm.Get_rank(), comm.Get_size()
     mine = np.arange(2 * 2 * size, dtype="f").reshape(2, 2 * size) + 100 * rank
     send = np.ascontiguousarray(mine.reshape(2, size, 2).transpose(1, 2, 0))
@@ -151,7 +151,7 @@ def trapezoids(comm):
 
 
 def conjugate_gradient(comm):
-    """A Poisson equation in rows; the scalar products are sums over ranks, the ends of parts go to neighbours."""
+    """Solve a Poisson equation in rows; scalar products are sums over ranks, the ends of parts go to neighbours."""
     rank, size, n = comm.Get_rank(), comm.Get_size(), 6
     up = rank - 1 if rank else MPI.PROC_NULL
     down = rank + 1 if rank < size - 1 else MPI.PROC_NULL

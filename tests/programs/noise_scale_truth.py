@@ -70,7 +70,7 @@ def square(model, x):
 
 
 def steps(comm, kind, noise):
-    """Some steps, with the noise scale "measured", or "none" of it, or "a number" averaged in its place."""
+    """Do some steps, with the noise scale "measured", or "none" of it, or "a number" averaged in its place."""
     model, communicator = made(comm, kind)
     optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.1), communicator, model=model)
     measured = RankNoise(communicator, model.parameters())

@@ -7,6 +7,7 @@ for each mistake the list of what each rank said.
 
 import copy
 import functools
+import itertools
 import json
 import sys
 from typing import NamedTuple
@@ -99,10 +100,10 @@ def two():
 
 
 def cut(each, chunks):
-    """What there is of each layer, by the model's parts: as many layers for each, and the rest for the last."""
+    """Divide what belongs to layers among the model's parts: as many layers for each, and the rest for the last."""
     parts, per = p * chunks, len(each) // (p * chunks)
     ends = [i * per for i in range(parts)] + [len(each)]
-    return [each[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    return [each[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def pieces(model, chunks):
@@ -147,7 +148,7 @@ def alone(seed, make, batch, steps, input_learns, dtype):
 
 
 def train(label, seed, make, name, m, batch, *, tolerance=1e-12, input_learns=False, dtype=torch.float64, **how):
-    """Some steps on the ranks and on the whole model; losses, gradients and parameters have to be the same."""
+    """Do some steps on the ranks and on the whole model; losses, gradients and parameters have to be the same."""
     chunks, steps = 2 if name == "interleaved" else 1, 3
     want = alone(seed, make, batch, steps, input_learns, dtype)
     mine = pieces(model_of(seed, make, dtype), chunks)[comm.rank :: p]
@@ -235,7 +236,7 @@ def local(name, make, done, **how):
 
 
 def tied(name):
-    """The first layer's weight is the last one's, too."""
+    """Use the last layer's weight as the first one's, too."""
     model = model_of(6, eight)
     whole = copy.deepcopy(model)
     whole[7][0].weight = whole[0][0].weight
@@ -265,7 +266,7 @@ def tied(name):
 
 
 def refused():
-    """What each rank says, case by case."""
+    """Return what each rank says, case by case."""
     said = {}
 
     def ask(case, call):
@@ -307,7 +308,7 @@ def refused():
 
 
 def breaks_with_large_messages():
-    """The last rank raises while others have sent it what it never takes; each rank ends by its own error."""
+    """Raise on the last rank while others have sent it what it never takes; each rank ends by its own error."""
     stage = PipelineRank(comm, Breaks() if comm.rank == p - 1 else nn.Identity(), gpipe(p, 4), F.mse_loss)
     x = torch.randn(4000, 1000, requires_grad=True)
     stage.step(x, x)

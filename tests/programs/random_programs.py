@@ -15,19 +15,19 @@ import numpy as np
 
 
 def v(k, n, dtype):
-    """n small integers of a dtype; others for another k."""
+    """Return n small integers of a dtype, which differ for another k."""
     return ((k * 7 + 3 * np.arange(n)) % 3).astype(dtype)
 
 
 def thing(k):
-    """Some object."""
+    """Make an object."""
     return [k, f"text {k}", (k, None, 2.5), {"k": k, "list": [k] * (k % 4)}, b"bytes" * (k % 3), v(k, k % 5, "f4")][
         k % 6
     ]
 
 
 def told(x):
-    """What can be compared: the bits of an array, and what an object prints."""
+    """Return what can be compared: the bits of an array, and what an object prints."""
     if isinstance(x, np.ndarray):
         return [x.dtype.str, x.tobytes().hex()]
     if isinstance(x, list | tuple):
@@ -47,7 +47,7 @@ def by_any(MPI, requests):
 
 
 def probed(MPI, comm, waits):
-    """What is found by a probe, and then received."""
+    """Receive what a probe has found."""
     status = MPI.Status()
     if waits:
         comm.probe(status=status)
@@ -57,7 +57,7 @@ def probed(MPI, comm, waits):
 
 
 def by_some(name, requests):
-    """The same by Waitsome or Testsome."""
+    """Do the same by Waitsome or Testsome."""
     done = []
     while len(done) < len(requests):
         done += getattr(type(requests[0]), name)(requests) or []
@@ -65,7 +65,7 @@ def by_some(name, requests):
 
 
 def plus_twice(a, b, datatype):
-    """An operation of a program's own."""
+    """Make an operation of a program's own."""
     x, y = np.frombuffer(a, np.int64), np.frombuffer(b, np.int64)
     y[:] = x + y + 1
 
@@ -102,12 +102,12 @@ class Program:
         return "\n".join(found)
 
     def line_of(self, rank):
-        """The number of the line that was said last to a rank, in the text as it is then."""
+        """Return the number of the line that was said last to a rank, in the text as it is then."""
         return sum(len(lines) + 3 for lines in self.lines[:rank]) + 1 + len(self.lines[rank])
 
 
 def source(seed, size):
-    """A program that is right: the same results on any MPI, whatever is buffered."""
+    """Make a correct program: it has the same results on any MPI, whatever is buffered."""
     p = Program(seed, size)
     for _ in range(p.draw.randrange(3, 8)):
         p.draw.choice(PARTS)(p)
@@ -175,13 +175,13 @@ def at_once(p):
 
 
 def kind_of(source, dest, tag):
-    """The value and dtype of a message, which both sides know."""
+    """Return the value and dtype of a message, which both sides know."""
     k = 5 * source + 3 * dest + tag
     return k, DTYPES[k % len(DTYPES)]
 
 
 def one_by_one(p):
-    """Calls that wait, in an order in which each send meets its receive."""
+    """Make calls that wait, in an order in which each send meets its receive."""
     draw, (comm, members) = p.draw, p.draw.choice(p.comms)
     n = len(members)
     if n == 1:
@@ -235,7 +235,7 @@ def shifts(p):
 
 
 def memory_together(p):
-    """A collective call on buffers, blocking or not."""
+    """Make a collective call on buffers, blocking or not."""
     draw, (comm, members) = p.draw, p.draw.choice(p.comms)
     n, root, k, own = len(members), draw.randrange(len(members)), draw.randrange(3), draw.random() < 0.3
     i, dtype, c = draw.choice(["", "I"]), draw.choice(DTYPES), draw.randrange(4)
@@ -322,7 +322,7 @@ def logical(op):
 
 
 def objects_together(p):
-    """A collective call on objects."""
+    """Make a collective call on objects."""
     draw, (comm, members) = p.draw, p.draw.choice(p.comms)
     n, root, k = len(members), draw.randrange(len(members)), draw.randrange(20)
     call = draw.choice(["barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan",
@@ -372,7 +372,7 @@ def communicators(p):
 
 
 def anybody(p):
-    """A rank takes what comes, from whomever; what it finds does not depend on the order."""
+    """Let a rank take what comes, from any rank; what it finds does not depend on the order."""
     draw, (comm, members) = p.draw, p.draw.choice(p.comms)
     root, tag, times = draw.randrange(len(members)), 1000 + p.count, draw.randrange(1, 4)
     for me, rank in enumerate(members):
@@ -439,7 +439,7 @@ def alone(p, comm, members, is_own):
 
 
 def crowd(p):
-    """A rank takes all that all others send with any tag, by all means; what it finds is put in order."""
+    """Let a rank take all that the others send with any tag, by all means; sort what it finds."""
     draw, (comm, members) = p.draw, p.draw.choice(p.comms)
     root, times, probes = draw.randrange(len(members)), draw.randrange(1, 4), draw.random() < 0.5
     alone(p, comm, members, False)
@@ -461,7 +461,7 @@ def crowd(p):
 
 
 def freed(p):
-    """A communicator that was made is not needed any more."""
+    """Free a communicator that is not needed any more."""
     made = [each for each in p.comms if each[0] != "c0"]
     if not made:
         communicators(p)
@@ -485,7 +485,7 @@ PARTS = [at_once, at_once, one_by_one, shifts, memory_together, memory_together,
 
 
 def hanging(seed, size):
-    """A program that never ends, and for each rank that waits for ever the line in which it does."""
+    """Make a program that never ends, with the line in which each rank waits without end."""
     p = Program(seed, size)
     draw = p.draw
     for _ in range(draw.randrange(3)):
@@ -535,7 +535,7 @@ def other_order(p, a, b, others, tag):
 
 
 def left_out(p, a, b, others, tag):
-    """A collective call that one rank does not make."""
+    """Make a collective call that one rank does not make."""
     call = p.draw.choice(
         ["allreduce(1)", "Barrier()", "alltoall(list(range(c0.size)))", "Allgather(np.zeros(1), np.zeros(c0.size))"]
     )
@@ -549,7 +549,7 @@ def left_out(p, a, b, others, tag):
 
 
 def one_too_many(p, a, b, others, tag):
-    """A rank waits for one message more than comes."""
+    """Let a rank wait for one message more than comes."""
     times = p.draw.randrange(1, 4)
     p.say(b, f"for i in range({times}): c0.send(i, {a}, {tag})")
     p.say(b, f"c0.recv(None, {a}, {tag})")
@@ -574,7 +574,7 @@ HANGS = {f.__name__: f for f in (nobody_sends, another_tag, all_send_first, all_
 
 
 def uncertain(seed, size):
-    """A program that hangs or ends, and where: for each rank the number of the line in which it waits for ever.
+    """Make a program that hangs or ends, with the number of the line in which each rank waits without end.
 
     By sends that wait for their receive, receives that name their source, and barriers, so it is certain which.
     """
@@ -627,7 +627,7 @@ def stuck(calls):
 
 
 def play(text, file, comm, MPI):
-    """What a rank finds that runs a program."""
+    """Return what a rank finds that runs a program."""
     names = {"np": np, "v": v, "thing": thing, "until": until, "by_any": by_any, "by_some": by_some,
              "plus_twice": plus_twice, "probed": probed}  # fmt: skip
     exec(compile(text, file, "exec"), names)

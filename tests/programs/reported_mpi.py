@@ -23,7 +23,7 @@ def finds(*by_rank):
 
 @finds([0.0, 1.0, 2.0], [3.0, 4.0, 5.0, 6.0], [7.0, 8.0])
 def counts_of_scatterv_may_be_numpy_arrays(comm):
-    """A version of mpi4py refused counts that are numpy integers. They are numbers like others.
+    """Use counts that are numpy integers, which a version of mpi4py refused.
 
     https://github.com/mpi4py/mpi4py/issues/430
     """
@@ -36,7 +36,7 @@ def counts_of_scatterv_may_be_numpy_arrays(comm):
 
 @finds([[0.0, 0.0, 1.0, 1.0, 2.0, 2.0], [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]], None, None)
 def columns_that_are_gathered_stand_one_block_after_the_other(comm):
-    """The user gathered blocks of columns into a wider matrix and found its rows mixed up.
+    """Gather blocks of columns into a wider matrix, whose rows the user found mixed up.
 
     A gather places each rank's memory after that of the rank before; putting columns side by side takes a transpose.
     https://github.com/mpi4py/mpi4py/issues/440
@@ -49,7 +49,7 @@ def columns_that_are_gathered_stand_one_block_after_the_other(comm):
 
 @finds([[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0]])
 def allgather_orders_by_rank_whatever_shape_receives(comm):
-    """An array of another shape received, and its entries were in an order that the sender did not expect.
+    """Receive an array of another shape, whose entries were in an order that the sender did not expect.
 
     The memory is filled rank by rank; the receiver's shape only says where a row ends.
     https://github.com/UT-CHG/BET/issues/76
@@ -62,7 +62,7 @@ def allgather_orders_by_rank_whatever_shape_receives(comm):
 
 @finds(None, [[0.0, 3.0, 1.0], [4.0, 2.0, 5.0]], None)
 def an_array_in_fortran_order_is_sent_as_its_memory_lies(comm):
-    """A matrix in Fortran order arrived as another matrix.
+    """Send a matrix in Fortran order, which arrived as another matrix.
 
     Its columns lie one after the other in memory, that is what is sent, and the receiver reads rows.
     https://github.com/numba-mpi/numba-mpi/pull/31
@@ -108,7 +108,7 @@ def small_integers_arrive_whole_and_write_nothing_else(comm):
 
 @finds([[0, 1, 2], [3, 3]])
 def allreduce_of_lists_joins_them_and_of_arrays_adds_them(comm):
-    """A sum of Python objects uses their own `+`, which joins lists in the order of ranks.
+    """Sum Python objects by their own `+`, which joins lists in the order of ranks.
 
     https://github.com/mpi4py/mpi4py/issues/156
     """
@@ -117,7 +117,7 @@ def allreduce_of_lists_joins_them_and_of_arrays_adds_them(comm):
 
 @finds(6.0)
 def an_array_without_dimensions_is_reduced_as_one_number(comm):
-    """A sum of scalars failed at their shape, which is empty.
+    """Sum scalars, which failed because their shape is empty.
 
     https://github.com/mpi4jax/mpi4jax/issues/4
     """
@@ -142,7 +142,7 @@ def a_reduction_in_place_says_so_on_the_root_alone(comm):
 
 @finds(None, 10_000, None)
 def irecv_with_room_enough_takes_a_large_object(comm):
-    """A mesh sent as an object was truncated; giving irecv a buffer that is large enough mends it.
+    """Send a mesh as an object, which was truncated; a buffer for irecv that is large enough mends it.
 
     https://github.com/phoebe-project/phoebe2/issues/221
     """
@@ -164,7 +164,7 @@ def messages_of_one_tag_arrive_in_the_order_in_which_they_were_sent(comm):
 
 @finds(2.0)
 def float32_halves_of_a_sum_lose_what_float64_keeps(comm):
-    """A sum over ranks differed from one process's by 0.002: float32 was added up in another order.
+    """Sum over ranks in float32, which differed from one process by 0.002 because of another order.
 
     Adding 1 to 2**24 in float32 changes nothing, adding two ones first does. In float64 the order does not matter.
     https://github.com/mpi4py/mpi4py/issues/5

@@ -39,7 +39,7 @@ def batches(steps=STEPS):
 
 
 def whole(start, make_optimizer, steps):
-    """What one process makes of the model `start`; one row."""
+    """Return what one process makes of the model `start`; one row."""
     model = Tied().double()
     model.load_state_dict(start)
     optimizer = make_optimizer(model.parameters())
@@ -51,7 +51,7 @@ def whole(start, make_optimizer, steps):
 
 
 def trained(comm, make_optimizer, policy, servers, shards, updates, part=True, **options):
-    """The model's numbers in the end, what was recorded, and what one process makes of rank 0's start."""
+    """Return the model's numbers at the end, what was recorded, and what one process makes of rank 0's start."""
     torch.manual_seed(100 + comm.rank)
     model = Tied().double()
     start = comm.bcast({name: value.clone() for name, value in model.state_dict().items()})
@@ -91,7 +91,7 @@ def check(comm):
 
 
 def with_a_slow_one(comm, policy):
-    """What a server saw where the last rank takes long for each step."""
+    """Return what a server saw where the last rank takes long for each step."""
 
     def backward(step):
         if comm.rank == comm.size - 1:
@@ -122,7 +122,7 @@ def left_out(comm):
 
 
 def refused(comm, case):
-    """What this rank is told, with a mistake on rank 2."""
+    """Return the error that this rank gets, with a mistake on rank 2."""
 
     def backward(step):
         if step == 3 and comm.rank == 3 and case == "not finite":

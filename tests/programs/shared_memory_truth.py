@@ -29,7 +29,7 @@ def flags():
 
 
 def values_of(of, row, dtype):
-    """What rank `of` brings in round `row`: numbers in memory of their own, some of them not side by side."""
+    """Return what rank `of` brings in round `row`: numbers in their own memory, some of them not side by side."""
     torch.manual_seed(100 * of + row)
     values = [torch.randn(n, dtype=dtype) for n in LENGTHS]
     values[2] = torch.randn(20, 15, dtype=dtype).T

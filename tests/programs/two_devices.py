@@ -21,7 +21,7 @@ ROOT = "invalid gradient at index 0 - expected device"
 
 
 def first_of(arguments):
-    """The device that others have to be on: the first that is not the CPU."""
+    """Return the device that others have to be on: the first that is not the CPU."""
     return next((d for _, d in arguments if d != "CPU"), "CPU")
 
 
@@ -39,7 +39,7 @@ def iterated(*arguments):
 
 
 def iterated_into(target, *arguments):
-    """The same for an operation in place or with `out=`: what is written is no input, so it may not be a number."""
+    """Do the same for an operation in place or with `out=`: what is written is no input, so it may not be a number."""
     common = first_of((target, *arguments))
     return FOUND if target[1] != common else iterated(target, *arguments)
 
@@ -81,7 +81,7 @@ def indexed(target, index):
 
 
 def index_written(target, index, value):
-    """The same; and the value, if it is a number from the CPU (TensorAdvancedIndexing.h)."""
+    """Do the same, and for the value, if it is a number from the CPU (TensorAdvancedIndexing.h)."""
     if index[1] not in (target[1], "CPU"):
         return INDICES
     return target[1] if value[1] == target[1] or (value[0] == "s" and value[1] == "CPU") else "same device"
@@ -325,7 +325,7 @@ def _run_in(space, lines, refusal, results, leaves, refuses):
 
 
 def judge(seed):
-    """What is wrong with the box in the program of this seed; None if nothing is."""
+    """Return what is wrong with the box in the program of this seed, or None."""
     import torch
 
     from mpcourse.virtual import virtual_gpus

@@ -51,7 +51,7 @@ PROGRAMS = {
 
 
 def train(comm, kind, arguments=({}, {}), leave_out=(), batches=4):
-    """Steps taken."""
+    """Return the steps taken."""
     model, steps = Model(), 0
     optimizer = STAGES[kind](sgd, model, comm)
     for batch in range(1, batches + 1):

@@ -98,7 +98,7 @@ def two_groups(model):
 
 
 def one_process(model, optimizer):
-    """The parameters that one process ends with, and the norms before clipping."""
+    """Return the parameters that one process ends with, and the norms before clipping."""
     _, batches, loss = MODELS[model]
     whole, norms = made(model, 0), []
     update = OPTIMIZERS[optimizer](two_groups(whole))
@@ -111,7 +111,7 @@ def one_process(model, optimizer):
 
 
 def sharded(kind, model, optimizer, comm, ranks_per_node=None, **options):
-    """The optimizer of this rank's model, which was drawn with a seed of the rank's own."""
+    """Make the optimizer of this rank's model, which was drawn with the rank's own seed."""
     ranks = within_nodes(comm, ranks_per_node) if ranks_per_node else {"comm": comm}
     if issubclass(STAGES[kind], ShardedParameters):
         options["layers"] = list(model)

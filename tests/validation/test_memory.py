@@ -152,7 +152,7 @@ def test_the_count_sees_that_a_box_casts_a_weight_at_each_use(monkeypatch):
 
 
 def dtype_of(run):
-    """The dtype of a result; None where torch refuses arguments of two dtypes."""
+    """Return the dtype of a result, or None where torch refuses arguments of two dtypes."""
     try:
         return run().dtype
     except RuntimeError:

@@ -52,7 +52,7 @@ def test_what_is_measured_on_a_device_is_the_step_that_is_predicted(pair):
 
 @functools.cache
 def on_a_gpu(pair):
-    """What a step of `pair` takes on the GPU that a stand-in is, whichever test asks."""
+    """Return what a step of `pair` takes on the GPU that a stand-in is, whichever test asks."""
     (device,) = predict(pair.make, pair.batch, GPUS["H200-SXM"], optimizer=pair.optimizer, tokens=pair.tokens).devices
     return device
 

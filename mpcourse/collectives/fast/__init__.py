@@ -1,4 +1,4 @@
-"""What makes collectives fast: segments, all-reduces that go on meanwhile, memory that ranks share.
+"""What makes collectives fast: segments, all-reduces that proceed during other work, memory that ranks share.
 
-The algorithms as they are read, one file each, are in `mpcourse.collectives`.
+The algorithms in their plain form, one in each file, are in `mpcourse.collectives`.
 """

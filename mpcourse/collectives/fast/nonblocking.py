@@ -1,4 +1,4 @@
-"""A ring all-reduce that does not wait: it goes on whenever it is asked to, as between parts of a backward pass."""
+"""A ring all-reduce that does not wait: it proceeds when it is called, for example between parts of a backward pass."""
 
 from typing import Generic, Protocol
 
@@ -8,32 +8,31 @@ from mpcourse.virtual import mpi_of
 
 
 class Request(Protocol):
-    """Something that was begun, as MPI's requests are."""
+    """An operation that has begun, like MPI's requests."""
 
     def test(self) -> bool:
-        """Go on as far as is possible without waiting; whether all is done."""
+        """Proceed as far as possible without waiting; return whether all is done."""
         ...
 
     def wait(self) -> None:
-        """Go on until all is done."""
+        """Proceed until all is done."""
         ...
 
 
-_in_flight: set["NonblockingRing"] = set()  # MPI writes into their memory, even if nobody waits for them any more
+_in_flight: set["NonblockingRing"] = set()  # MPI writes into their memory, even if no caller holds them any more
 
 
 class NonblockingRing(Generic[Array]):
     """A sum of x over all p ranks, in place, that has begun. All ranks make one together, with the same tag.
 
     comm: mpi4py's communicator, or a virtual rank's.
-    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. It must not be
-    touched before `wait` returns, or `test` returns True.
+    x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks. Do not touch it
+    before `wait` returns or `test` returns True.
     tag: all-reduces that are in flight at once need different ones.
     op: an associative and commutative operation on two flat buffers; None: the sum.
 
-    MPI moves what is in flight, but nobody adds it up while this rank computes: `test` does, and starts the next step.
-    Each rank sends 2 (p - 1) messages, together 2 n (p - 1) / p bytes of the n of x; bits are those of
-    `ring_allreduce`.
+    MPI moves messages while this rank computes, but does not add them up: `test` does, and starts the next step. Each
+    rank sends 2 (p - 1) messages, together 2 n (p - 1) / p bytes of the n of x. The bits are those of `ring_allreduce`.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory.
     """
@@ -44,25 +43,25 @@ class NonblockingRing(Generic[Array]):
         self._testall, self._waitall = requests.Testall, requests.Waitall
         self._chunks: list[Array] = chunks(x, comm.size)
         self._buffers = [mpi_buffer(chunk) for chunk in self._chunks]
-        self._received: Array = empty_like(self._chunks[-1])  # no chunk is longer
+        self._received: Array = empty_like(self._chunks[-1])  # the last chunk is as long as any
         self._step = 0
         self._requests: list[MpiRequest] = []
         self._start_step()
 
     def test(self) -> bool:
-        """Go on as far as messages have come; whether all is done."""
+        """Proceed as far as messages have arrived; return whether all is done."""
         while self._requests and self._testall(self._requests):
             self._finish_step()
         return not self._requests
 
     def wait(self) -> None:
-        """Go on until all is done."""
+        """Proceed until all is done."""
         while self._requests:
             self._waitall(self._requests)
             self._finish_step()
 
     def _start_step(self) -> None:
-        """Send this step's chunk to the right neighbour, and be ready for that of the left one."""
+        """Send this step's chunk to the right neighbour, and begin to receive the left neighbour's."""
         p, rank = self.comm.size, self.comm.rank
         if self._step == 2 * (p - 1):
             self._requests = []
@@ -89,5 +88,5 @@ class NonblockingRing(Generic[Array]):
 
     @property
     def _reducing(self) -> bool:
-        """Whether this is the reduce-scatter; the all-gather follows it."""
+        """Whether this step is part of the reduce-scatter; the all-gather follows it."""
         return self._step < self.comm.size - 1

@@ -1,9 +1,9 @@
-"""Long messages in segments: what has arrived is added while it is in the cache.
+"""Long messages in segments: a segment is added while it is still in the cache.
 
-A whole chunk of megabytes is received into memory, and is fetched from there again to be added. A segment is received
-into a buffer that the core's cache holds, and is added at once: a third of the traffic to memory is saved. Too short
-segments cost more messages than they save: half a megabyte is best on machines with 1 or 2 MB of cache a core. Bytes
-and bits are those of the plain algorithms.
+A whole chunk of megabytes is received into memory, and must be fetched from memory again to be added. A segment is
+received into a buffer that fits into the core's cache, and is added at once, which saves a third of the traffic to
+memory. Segments that are too short cost more messages than they save: half a megabyte is best on machines with 1 or 2
+MB of cache per core. Bytes and bits are those of the plain algorithms.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def segmented_ring_allreduce(comm: Comm, x: Array, op: Op | None = None, *, segm
     op: an associative and commutative operation on two flat buffers; None: the sum.
     segment: bytes of a message of the reduce-scatter.
 
-    Each rank sends 2 n (p - 1) / p bytes of the n of x; bits are those of `ring_allreduce`.
+    Each rank sends 2 n (p - 1) / p bytes of the n of x. The bits are those of `ring_allreduce`.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory, or where a segment is shorter than an element.
     """
@@ -48,9 +48,9 @@ def segmented_rabenseifner_allreduce(
     x: a contiguous numpy array or CPU tensor of any shape; length and dtype are the same on all ranks.
     op: an associative and commutative operation on two flat buffers; None: the sum.
     segment: bytes of a message of the recursive halving.
-    far_first: the first and longest messages go to the farthest rank. False: to the nearest.
+    far_first: send the first and longest messages to the farthest rank. False: to the nearest.
 
-    Bytes a rank are 2 n (p - 1) / p of the n of x, and 2 n more where p is no power of two. All ranks get the same
+    Each rank sends 2 n (p - 1) / p bytes of the n of x, and 2 n more where p is no power of two. All ranks get the same
     bits, those of `rabenseifner_allreduce`.
     Raises TypeError where x is neither an array nor a tensor; ValueError where it is not contiguous, not writeable, or
     not in the host's memory, or where a segment is shorter than an element.
@@ -69,9 +69,9 @@ def segmented_rabenseifner_allreduce(
 
 
 class SegmentedExchange(Generic[Array]):
-    """Send a chunk, receive another one and add it, in segments. A call of it is for the two ranks that exchange.
+    """Send a chunk, receive another one and add it, in segments. Both ranks of the exchange call it.
 
-    longest: a chunk that is as long as the longest on any rank: so both sides cut theirs into equally many segments.
+    longest: a chunk as long as the longest on any rank, so that both ranks cut theirs into equally many segments.
     segment: bytes of a message.
     Raises ValueError where a segment is shorter than an element.
     """
@@ -85,7 +85,7 @@ class SegmentedExchange(Generic[Array]):
     def __call__(self, comm: Comm, sent: Array, dest: int, into: Array, source: int, op: Op | None) -> None:
         """Send `sent` to rank dest; receive as many elements as `into` has from rank source, and add them to it."""
         pairs: Iterable[tuple[Array, Array]] = [(sent, into)]
-        if self.segments > 1:  # cutting takes microseconds, which short messages are not to pay
+        if self.segments > 1:  # cutting takes microseconds, too long for short messages
             pairs = zip(chunks(sent, self.segments), chunks(into, self.segments), strict=True)
         for mine, theirs in pairs:
             arrived = self.received[: len(theirs)]

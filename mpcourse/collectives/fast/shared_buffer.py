@@ -1,7 +1,7 @@
-"""All-reduce in memory that all ranks of one machine share: no message moves the elements (MPI-3; Hoefler et al. 2013).
+"""All-reduce in memory that all ranks of one machine share, without messages (MPI-3; Hoefler et al. 2013).
 
 A message between ranks of one machine is copied at least once before it is added up, and its sum is copied back. Here
-each rank adds up its part of all ranks' buffers where they lie, and writes the sum into all of them.
+each rank adds up its part of all ranks' buffers in place, and writes the sum into all of them.
 """
 
 import cmath
@@ -18,17 +18,17 @@ from mpcourse.common.comm import Comm
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-BLOCK = 1 << 19  # elements that are added up at once: few enough to stay in a cache, and to need few calls
+BLOCK = 1 << 19  # elements that are added up at once: few enough to fit into a cache, enough to need few calls
 LINE = 64  # bytes of a cache line
 # Flags that each rank writes for the others: how many steps it was ready for, how many it has done, whether its buffer
-# is not scaled yet; and for each of two steps in turns, a rank whose buffer is not finite, and where.
+# is not yet scaled; and, for two steps in turns, a rank whose buffer is not finite, and the place in it.
 READY, DONE, UNSCALED, BAD = 0, 1, 2, 3
 
 
 class Piece(NamedTuple):
     """A run of elements of one tensor, and its place in this rank's buffer.
 
-    which: the tensor's number.
+    which: number of the tensor.
     begin, end: its elements from `begin` to `end`.
     place: their part of the buffer, a flat tensor.
     """
@@ -40,15 +40,15 @@ class Piece(NamedTuple):
 
 
 class SharedBuffer:
-    """A flat buffer of each rank in memory that all of them share, and its all-reduce. All ranks make one together.
+    """A flat buffer of each rank in memory that all ranks share, and its all-reduce. All ranks make one together.
 
     comm: mpi4py's communicator, of two or more ranks of one machine.
-    lengths: elements of the tensors that lie in the buffer side by side.
-    dtype: of all of them, floating point.
+    lengths: elements of the tensors that lie side by side in the buffer.
+    dtype: of all tensors, floating point.
     buffer: this rank's own, a CPU tensor of one dimension.
 
-    `start` says what the tensors are; `test` and `wait` go on with the all-reduce, after which all buffers hold the
-    sum, in the same bits. Only `wait` waits.
+    `start` takes the tensors; `test` and `wait` proceed with the all-reduce. Afterwards all buffers hold the sum, in
+    the same bits. Only `wait` waits.
     """
 
     def __init__(self, comm: Comm, lengths: Sequence[int], dtype: torch.dtype) -> None:
@@ -63,7 +63,7 @@ class SharedBuffer:
         self._flags = [memory.cast("q") for memory in flags]  # numpy's scalars take ten times as long to read
         for flag in READY, DONE:
             self._flags[rank][flag] = 0
-        first, end = length * rank // p, length * (rank + 1) // p  # what this rank adds up
+        first, end = length * rank // p, length * (rank + 1) // p  # the part that this rank adds up
         begins = itertools.accumulate(lengths, initial=0)
         self._places = [self.buffer[begin:].data_ptr() for begin, _ in zip(begins, lengths, strict=False)]
         self._sent = self._pieces(lengths, 0, first) + self._pieces(lengths, end, length)
@@ -78,11 +78,11 @@ class SharedBuffer:
     def start(self, tensors: Sequence[torch.Tensor], scale: float = 1.0) -> None:
         """Begin to sum this rank's tensors over all ranks. Every rank calls it, and waits for none.
 
-        tensors: of any shapes, with as many elements as `lengths` says; not to be touched before `wait` has returned.
-        They may lie in their places in `buffer`.
-        scale: each element counts times this.
+        tensors: of any shapes, with as many elements as `lengths` says. Do not touch them before `wait` has returned.
+        They may lie at their places in `buffer`.
+        scale: each element is multiplied by it.
 
-        What other ranks add up is copied into the buffer; the rest is read where it lies.
+        Elements that other ranks add up are copied into the buffer; the rest are read where they are.
         """
         self._values, self._scale = [tensor.reshape(-1) for tensor in tensors], scale
         away = [value.data_ptr() != place for value, place in zip(self._values, self._places, strict=True)]
@@ -94,12 +94,12 @@ class SharedBuffer:
         self._flags[self.comm.rank][UNSCALED] = unscaled
         self._steps += 1
         self._flags[self.comm.rank][self._bad_at] = -1
-        self._window.Sync()  # the elements before the flag
+        self._window.Sync()  # writes the elements before the flag
         self._flags[self.comm.rank][READY] = self._steps
         self._flags_window.Sync()
 
     def test(self) -> bool:
-        """Add up this rank's part as soon as all buffers are filled; whether all is done."""
+        """Add up this rank's part as soon as all buffers are filled; return whether all is done."""
         if self._summed < self._steps:
             if not self._all(READY):
                 return False
@@ -110,23 +110,23 @@ class SharedBuffer:
         return self._all(DONE)
 
     def wait(self) -> None:
-        """Go on until all is done."""
+        """Proceed until all is done."""
         while not self.test():
             os.sched_yield()  # the other ranks may need this core
 
     @property
     def bad(self) -> tuple[int, int] | None:
-        """Of the last sum, once it is done: a rank whose buffer was not finite, and a place where it was not."""
+        """After a sum: a rank whose buffer was not finite, and the first such place, else None."""
         at = self._bad_at
         return min([(f[at], f[at + 1]) for f in self._flags if f[at] >= 0], default=None)
 
     @property
     def _bad_at(self) -> int:
-        """Where this step's is: a rank that is one step ahead writes elsewhere, and none can be two steps ahead."""
+        """Index of this step's flag. A rank one step ahead writes another one, and no rank can be two steps ahead."""
         return BAD + 2 * (self._steps % 2)
 
     def _pieces(self, lengths: Sequence[int], begin: int, end: int) -> list[Piece]:
-        """What lies between two places of the buffer."""
+        """Return the pieces between two places of the buffer."""
         pieces, at = [], 0
         for index, length in enumerate(lengths):
             first, last = max(begin, at), min(end, at + length)
@@ -143,7 +143,7 @@ class SharedBuffer:
         return True
 
     def _sum(self) -> None:
-        """Each element is moved as little as can be: read where it lies, and written into all buffers."""
+        """Sum with as few moves as possible: read each element where it is, and write it into all buffers."""
         flags = self._flags[: self.comm.rank] + self._flags[self.comm.rank + 1 :]
         scales = [self._scale if f[UNSCALED] else 1 for f in flags]
         for pieces, part, others in self._blocks:
@@ -152,7 +152,7 @@ class SharedBuffer:
                 own = self._values[piece.which][piece.begin : piece.end]
                 if scales[0] == 1:
                     torch.add(theirs, own, alpha=self._scale, out=piece.place)
-                else:  # in two passes; a sum that is scaled afterwards could overflow
+                else:  # in two passes, because a sum that is scaled afterwards could overflow
                     torch.mul(own, self._scale, out=piece.place)
                     piece.place.add_(theirs, alpha=scales[0])
             for block, scale in zip(others[1:], scales[1:], strict=True):
@@ -163,9 +163,9 @@ class SharedBuffer:
                 block.copy_(total)
 
     def _look(self, total: torch.Tensor, others: list[torch.Tensor], begin: int) -> None:
-        """Whose element it was that is not finite: afterwards all have the sum, and nobody can tell.
+        """Find the rank whose element is not finite: afterwards all buffers hold the sum, and it could not be found.
 
-        What no other rank has brought in was this one's.
+        What no other rank has contributed is this rank's.
         """
         ranks = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
         for rank, block in [*zip(ranks, others, strict=True), (self.comm.rank, total)]:
@@ -176,7 +176,7 @@ class SharedBuffer:
 
 
 def on_one_machine(comm: Comm) -> bool:
-    """Whether all ranks are on one machine.
+    """Return whether all ranks are on one machine.
 
     comm: mpi4py's communicator, not a virtual rank's; all its ranks call this.
     """
@@ -190,15 +190,15 @@ def on_one_machine(comm: Comm) -> bool:
 
 
 def shared_window(comm: Comm, nbytes: int) -> tuple["MPI.Win", list[memoryview]]:
-    """Memory that all ranks of one machine share.
+    """Return memory that all ranks of one machine share.
 
     comm: mpi4py's communicator, whose ranks are on one machine and all call this.
-    nbytes: of each rank's part.
-    Returns MPI's window, in which the memory lies, and each rank's part of it, by rank.
+    nbytes: size of each rank's part.
+    Returns MPI's window, which holds the memory, and each rank's part of it, by rank.
     """
     from mpi4py import MPI
 
-    whole = max(LINE, nbytes + -nbytes % LINE)  # the next rank's begins where this one's ends
+    whole = max(LINE, nbytes + -nbytes % LINE)  # the next rank's part begins where this rank's ends
     window = MPI.Win.Allocate_shared(whole, 8, comm=cast(MPI.Intracomm, comm))
-    window.Lock_all()  # what Sync needs: it keeps loads and stores in order
+    window.Lock_all()  # Sync needs it; Sync keeps loads and stores in order
     return window, [memoryview(window.Shared_query(rank)[0]) for rank in range(comm.size)]  # type: ignore[arg-type]

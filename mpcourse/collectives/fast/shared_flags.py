@@ -1,20 +1,20 @@
-"""Short messages between ranks of one machine, through memory that all of them see: no message of MPI is sent."""
+"""Short messages between ranks of one machine, through memory that all ranks see: MPI sends nothing."""
 
 from mpcourse.collectives.fast.shared_buffer import shared_window
 from mpcourse.common.comm import Comm
 
-ROWS = 64  # where rows begin, in bytes; before them stands how many were written
-TURNS = 2  # rows of each rank: a rank that is one round ahead writes where nobody reads any more; none can be two ahead
+ROWS = 64  # bytes from the start to the first row; the count of rows written comes before
+TURNS = 2  # rows per rank: a rank one round ahead writes a row that is no longer read; none can be two rounds ahead
 
 
 class SharedFlags:
-    """Rows of bytes, one of each rank a round, in memory that all ranks share. All ranks make one together.
+    """Rows of bytes, one from each rank per round, in memory that all ranks share. All ranks make one together.
 
     comm: mpi4py's communicator, whose ranks are on one machine.
     length: bytes of a row.
 
-    A round is: `write`, wait until `complete`, `read`. MPI has nothing to do, which matters where its code has left the
-    core's cache since the last round.
+    In a round, call `write`, wait until `complete`, and call `read`. MPI has nothing to do, which matters if its code
+    has left the core's cache since the last round.
     """
 
     def __init__(self, comm: Comm, length: int) -> None:
@@ -32,7 +32,7 @@ class SharedFlags:
         """
         self.round += 1
         self._memories[self._rank][self._places[self.round % TURNS]] = row
-        self._window.Sync()  # the row before the count
+        self._window.Sync()  # writes the row before the count
         self._counts[self._rank][0] = self.round
         self._window.Sync()
 
@@ -43,7 +43,7 @@ class SharedFlags:
         return all([count[0] >= self.round for count in self._counts])
 
     def read(self) -> list[bytes]:
-        """The rows of this round, by rank, once it is complete."""
+        """Return the rows of this round, by rank, once it is complete."""
         self._window.Sync()
         place = self._places[self.round % TURNS]
         return [memory[place].tobytes() for memory in self._memories]

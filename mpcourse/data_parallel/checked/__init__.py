@@ -1,1 +1,1 @@
-"""What tells ranks that they disagree, instead of waiting without end or summing up what does not belong together."""
+"""Checks that report where ranks disagree, instead of waiting without end or summing what does not belong together."""

@@ -16,13 +16,14 @@ from mpcourse.data_parallel.parameters import Model, all_tensors, same_tensors, 
 
 
 class CheckedCommunicator(Communicator):
-    """A communicator that compares what ranks are about to do, before `inner` sums anything. All ranks make one
-    together.
+    """A communicator that compares what ranks are about to do, before `inner` sums anything.
+
+    All ranks make one together.
 
     inner: any communicator.
 
-    What ranks disagree about is an error, on all of them. Every method that all ranks call raises RankFailed, and names
-    who does what, where they are about to do different things, or where one has ended.
+    Where ranks disagree, all of them raise an error. Every method that all ranks call raises RankFailed, and names what
+    each rank does, where ranks are about to do different things, or where one has ended.
     """
 
     def __init__(self, inner: Communicator) -> None:
@@ -36,31 +37,31 @@ class CheckedCommunicator(Communicator):
         self.left_out = LeftOut()
 
     def broadcast_parameters(self, model: Model, root: int = 0) -> None:
-        """Every rank's parameters become those of rank `root`, and so do a module's buffers. All ranks call it.
+        """Copy the parameters of rank `root`, and a module's buffers, to every rank. All ranks call it.
 
         model: a module, or its tensors, by name or in a list.
         root: a rank, the same on all ranks.
-        Raises ValueError, on every rank, where ranks hold different models, what cannot be written to, or for a root
-        that there is not.
+        Raises ValueError, on every rank, where ranks hold different models or a tensor that cannot be written to, or
+        where `root` is no rank.
         """
         tensors = all_tensors(model)
-        if 0 <= root < self.size:  # else `inner` tells
+        if 0 <= root < self.size:  # otherwise `inner` raises
             self.exchange("broadcasts parameters")
             check_alike(self.comm, tensors)
             self._check_writeable(tensors)
         self.inner.broadcast_parameters(tensors, root)
 
     def mean_gradients(self, model: Model, examples: int | None = None, *, finite: bool = True) -> None:
-        """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
+        """Replace every parameter's gradient by its mean over all ranks. All ranks call it, after backward.
 
         model: a module, or its parameters, by name or in a list. A gradient that only some ranks have counts as zeros
-        on the others; one that no rank has stays None.
-        examples: of this rank's batch. It must be the same on all ranks, for the mean of means is the mean then; see
-        `share` for what to do otherwise. None: not compared.
-        finite: refuse a gradient that is not finite; False: average it, too, so that the mean is not finite on any
-        rank, where torch's GradScaler finds it.
+        on the others; a gradient that no rank has stays None.
+        examples: of this rank's batch. They must be the same on all ranks, because the mean of means is the mean only
+        then; otherwise see `share`. None: not compared.
+        finite: refuse a gradient that is not finite. False: average it, too, so that the mean is not finite on any
+        rank, and torch's GradScaler finds it.
         Raises, on every rank: ValueError for different models or numbers of examples; FloatingPointError, which names
-        rank and parameter, for a gradient that is not finite; RuntimeError for one that was changed after its
+        rank and parameter, for a gradient that is not finite; RuntimeError for a gradient that was changed after its
         all-reduce began, where that is during backward.
         """
         error = self.try_mean(model, examples, finite=finite)
@@ -68,12 +69,13 @@ class CheckedCommunicator(Communicator):
             raise error
 
     def try_mean(self, model: Model, examples: int | None = None, *, finite: bool = False) -> FloatingPointError | None:
-        """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
+        """Replace every parameter's gradient by its mean over all ranks. All ranks call it, after backward.
 
         model: a module, or its parameters, by name or in a list.
         examples: of this rank's batch, the same on all ranks; None: not compared.
-        finite: leave gradients as they are where one is not finite; False: average it, too.
-        Returns the error for a gradient that is not finite, which names rank and parameter; None where all are finite.
+        finite: leave all gradients as they are where one is not finite. False: average it, too.
+        Returns the error for a gradient that is not finite, which names rank and parameter, or None where all are
+        finite.
         Raises, on every rank: ValueError for different models or numbers of examples; RuntimeError for a gradient that
         was changed after its all-reduce began, where that is during backward.
         """
@@ -88,11 +90,11 @@ class CheckedCommunicator(Communicator):
         return error
 
     def mean_parameters(self, model: Model) -> None:
-        """Every trained parameter becomes its mean over all ranks. All ranks call it.
+        """Replace every trained parameter by its mean over all ranks. All ranks call it.
 
         model: a module, or its parameters, by name or in a list.
         Raises, on every rank: ValueError for different models; FloatingPointError, which names rank and parameter, for
-        one that is not finite.
+        a parameter that is not finite.
         """
         parameters = trained_parameters(model)
         report = Report(set(), first_not_finite({name: p.detach() for name, p in parameters.items()}))
@@ -102,12 +104,12 @@ class CheckedCommunicator(Communicator):
         self.inner.mean_parameters(parameters)
 
     def share(self, examples: int) -> float:
-        """How much this rank's mean counts where batches differ in length: its examples over the mean of all ranks'.
+        """Return this rank's weight where batches differ in length: its examples over the mean of all ranks'.
 
         examples: of this rank's batch, 0 or more.
 
-        Multiply the loss by it, and the mean of all ranks' gradients is that of all examples. All ranks call it.
-        Raises ValueError for a negative number, and, on every rank, where all of them are 0.
+        Multiply the loss by it; then the mean of all ranks' gradients is that of all examples. All ranks call it.
+        Raises ValueError for a negative number and, on every rank, where all numbers are 0.
         """
         if examples < 0:
             raise ValueError(f"a batch has no {examples} examples")
@@ -117,7 +119,7 @@ class CheckedCommunicator(Communicator):
         return examples * self.size / sum(counts)
 
     def mean(self, value: Any) -> Any:
-        """The mean over all ranks of a number; of the same type. All ranks call it.
+        """Return the mean of a number over all ranks, with its type. All ranks call it.
 
         value: a number, or a tensor with one element, of any shape.
         """
@@ -138,7 +140,7 @@ class CheckedCommunicator(Communicator):
         check_equal(self.comm, named | {f"the optimizer's {name}": t for name, t in (optimizer or {}).items()})
 
     def agree_on_gradients(self, parameters: Mapping[str, torch.Tensor], examples: int | None = None) -> set[str]:
-        """The names of parameters whose gradient no rank has, after comparing what ranks are about to average.
+        """Compare what ranks are about to average. Return names of parameters whose gradient no rank has.
 
         parameters: this rank's, by name.
         examples: of this rank's batch; None: not compared.
@@ -153,11 +155,11 @@ class CheckedCommunicator(Communicator):
         return missing
 
     def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
-        """The numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
+        """Return the numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
 
-        doing: what this rank is about to do, for messages of errors, 32 bytes at most.
-        numbers: equally many on all ranks, 4 at most.
-        meanwhile: called again and again while this rank waits for the others; not on virtual ranks.
+        doing: what this rank is about to do, for error messages, at most 32 bytes.
+        numbers: equally many on all ranks, at most 4.
+        meanwhile: called repeatedly while this rank waits for the others; not on virtual ranks.
         Raises RankFailed, on every rank, where ranks are about to do different things, or where one has ended.
         """
         return self.control.exchange(doing, *numbers, meanwhile=meanwhile)
@@ -180,11 +182,11 @@ class CheckedCommunicator(Communicator):
         self.inner.check_idle()
 
     def drop(self, model: Model) -> None:
-        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards.
+        """Forget the gradients of this step. All ranks call it, and then set them to zero or None.
 
         model: a module, or its parameters, by name or in a list; the same on all ranks.
 
-        All ranks leave a batch out, or none does: the next mean compares it.
+        Either all ranks leave a batch out or none does: the next mean compares it.
         """
         self.left_out.drop(trained_parameters(model).values())
         self.inner.drop(model)
@@ -195,17 +197,17 @@ class CheckedCommunicator(Communicator):
     def progress(self) -> None:
         self.inner.progress()
 
-    # What one that averages during backward does in other ways.
+    # A communicator that averages during backward overrides the following.
 
     def _report(self, parameters: Mapping[str, torch.Tensor]) -> Report:
-        """What this rank tells of its gradients."""
+        """Report this rank's gradients."""
         return reported(parameters)
 
     def _refuse(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        """Be ready for the next step where this one is refused on all ranks."""
+        """Prepare for the next step where this one is refused on all ranks."""
 
     def _sum(self, parameters: Mapping[str, torch.Tensor]) -> FloatingPointError | None:
-        """Average the gradients; the error for one that was found only now not to be finite."""
+        """Average the gradients; return the error for a gradient found only now not to be finite."""
         self.inner.mean_gradients(parameters)
         return None
 
@@ -217,9 +219,9 @@ class CheckedCommunicator(Communicator):
         report: Report,
         what: str = "the gradient of",
     ) -> tuple[set[str], FloatingPointError | None]:
-        """Compare reports. The names of gradients that no rank has, and the error for one that is not finite.
+        """Compare reports. Return names of gradients that no rank has, and the error for one that is not finite.
 
-        what: how errors call what is averaged. All else that a report tells is raised on all ranks.
+        what: how errors call what is averaged. All other problems in a report are raised on all ranks.
         """
         count = -1 if examples is None else examples
         left_out = self.left_out.since_last_mean(parameters.values()) if doing == "averages gradients" else 0
@@ -239,7 +241,7 @@ class CheckedCommunicator(Communicator):
         return missing, error
 
     def _fingerprint(self, parameters: Mapping[str, torch.Tensor]) -> int:
-        """A hash of the parameters' descriptions. The last one is kept: to make it takes longer than to send it."""
+        """Return a hash of the parameters' descriptions, which is kept: computing it takes longer than sending it."""
         names, tensors, _ = self._known
         if list(parameters) != names or not same_tensors(parameters.values(), tensors):
             self._known = list(parameters), list(parameters.values()), fingerprint(parameters)
@@ -267,7 +269,7 @@ class CheckedCommunicator(Communicator):
 
 
 def is_expanded(t: torch.Tensor) -> bool:
-    """Whether several elements of t lie in one place, so that none can be written alone.
+    """Return whether several elements of t share one place in memory, so that none can be written alone.
 
     t: a tensor of any shape, dtype and device.
     """

@@ -1,7 +1,7 @@
-"""Before a collective call each rank says what it is about to do: who does something else, or has ended, is named.
+"""Ranks announce what they are about to do before a collective call, so that differences are named.
 
 An all-reduce waits for all ranks. Where one has ended, or does something else, the others would wait without end and
-say nothing. A control channel gathers a few bytes of each rank before, which takes microseconds, and compares them.
+say nothing. A control channel first gathers a few bytes of each rank, which takes microseconds, and compares them.
 """
 
 import os
@@ -19,18 +19,18 @@ from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.communicator import nothing
 from mpcourse.virtual import MPI, RankFailed, mpi_of
 
-PATIENCE = 0.2  # seconds, after which a rank looks whether another one has ended
+PATIENCE = 0.2  # seconds, after which a rank checks whether another one has ended
 MESSAGE = struct.Struct("32s4q")  # a rank's row: what it is doing, and numbers
-MOST = 4  # numbers
+MOST = 4  # numbers in a row
 
 
 class ControlChannel:
-    """Compares what ranks are about to do. All ranks make one together, and make the same calls in one order.
+    """A channel that compares what ranks are about to do. All ranks make one together, and call it in the same order.
 
     comm: mpi4py's communicator, or a virtual rank's.
 
-    Real ranks of one machine write into memory that they share, others send messages. A real rank that ends, or whose
-    channel is freed, tells the others so.
+    Real ranks on one machine write into memory that they share; others send messages. A real rank that ends, or whose
+    channel is freed, reports it to the others.
     """
 
     def __init__(self, comm: Comm) -> None:
@@ -38,18 +38,18 @@ class ControlChannel:
         self._farewell = comm.Dup()  # for the messages of ranks that end
         self._virtual = mpi_of(comm) is MPI
         self._flags: SharedFlags | None = None
-        self._ended: list[tuple[int, int]] = []  # ranks, and after how many calls
+        self._ended: list[tuple[int, int]] = []  # ranks, and the number of their calls
         if not self._virtual:
             if on_one_machine(self.comm):
                 self._flags = SharedFlags(self.comm, MESSAGE.size)
-            weakref.finalize(self, _leave, self._farewell, self._calls)  # at exit at the latest
+            weakref.finalize(self, _leave, self._farewell, self._calls)  # runs at exit at the latest
 
     def exchange(self, doing: str, *numbers: int, meanwhile: Callable[[], object] = nothing) -> list[tuple[int, ...]]:
-        """The numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
+        """Return the numbers that each rank gave: a tuple for each rank, in the order of ranks. All ranks call it.
 
-        doing: what this rank is about to do, for messages of errors, 32 bytes at most.
-        numbers: equally many on all ranks, 4 at most.
-        meanwhile: called again and again while this rank waits for the others; not on virtual ranks.
+        doing: what this rank is about to do, for error messages, at most 32 bytes.
+        numbers: equally many on all ranks, at most 4.
+        meanwhile: called repeatedly while this rank waits for the others; not on virtual ranks.
         Raises RankFailed, on every rank, where ranks are about to do different things, or where one has ended.
         """
         self._calls[0] += 1
@@ -70,9 +70,9 @@ class ControlChannel:
     def wait(self, request: Any, doing: str, status: Any = None) -> None:
         """Wait for a message, but not for a rank that has ended. Any rank may call it.
 
-        request: of mpi4py, of any communicator with these ranks.
-        doing: what this rank does, for messages of errors, 32 bytes at most.
-        status: MPI's, which is filled in; None: not asked for.
+        request: mpi4py's, of any communicator with these ranks.
+        doing: what this rank does, for error messages, at most 32 bytes.
+        status: MPI's, which is filled in, or None.
         Raises RankFailed where a rank has ended.
         """
         if self._virtual:
@@ -81,14 +81,14 @@ class ControlChannel:
             self._wait(lambda: request.Test(status), doing)
 
     def _gather(self, own: bytes, doing: str, meanwhile: Callable[[], object]) -> list[bytes]:
-        """An all-gather of rows in ceil(lg p) rounds (Bruck et al. 1997).
+        """Gather rows from all ranks in ceil(lg p) rounds (Bruck et al. 1997).
 
-        By single messages: a receive that never ends can be cancelled, and a collective call cannot.
+        It uses single messages, because a receive that never ends can be cancelled, and a collective call cannot.
         """
         comm, p = self.comm, self.comm.size
         rows, known = np.empty((p, MESSAGE.size), np.uint8), 1  # of this rank, the next one, ...
         rows[0] = np.frombuffer(own, np.uint8)
-        if self._virtual:  # virtual ranks tell of one that does not come anyway
+        if self._virtual:  # virtual ranks report by themselves a rank that does not come
             every = np.empty_like(rows)
             comm.Allgather(rows[0], every)
             return [row.tobytes() for row in every]
@@ -118,18 +118,18 @@ class ControlChannel:
             try:
                 self._listen(doing if now - begun > PATIENCE else None)
             except RankFailed:
-                if done():  # it had sent all before it ended
+                if done():  # it had sent everything before it ended
                     return
                 raise
             if now - begun > PATIENCE:
                 time.sleep(0.001)
             else:
-                os.sched_yield()  # others may need this core; time.sleep(0) would keep it from this rank for 75 us
+                os.sched_yield()  # others may need this core; time.sleep(0) would take it from this rank for 75 us
 
     def _listen(self, doing: str | None) -> None:
-        """Let MPI go on, which it does only when it is called. Raise RankFailed if a rank has ended.
+        """Let MPI proceed, which it does only when it is called. Raise RankFailed if a rank has ended.
 
-        doing: what this rank waits to do; None: raise nothing, for a rank that has ended may have sent what is awaited.
+        doing: what this rank waits to do. None: raise nothing, because a rank that ended may have sent what is awaited.
         """
         status = mpi_of(self.comm).Status()
         if self._farewell.Iprobe(status=status):
@@ -145,7 +145,7 @@ class ControlChannel:
 
 
 def _leave(farewell: Any, calls: list[int]) -> None:
-    """Tell the others that this rank has ended, after so many calls."""
+    """Report to the other ranks that this rank has ended, and after how many calls."""
     count = np.array(calls)
     for rank in range(farewell.size):
         if rank != farewell.rank:

@@ -1,4 +1,4 @@
-"""Do all ranks hold the same model? What differs, e.g. after a forgotten broadcast, is named on every rank."""
+"""Checks whether all ranks hold the same model. What differs, e.g. after a forgotten broadcast, is named on all."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ Named = Mapping[str, torch.Tensor]
 
 
 def check_alike(comm: Comm, named: Named, what: str = "parameter") -> None:
-    """Raise ValueError, on every rank, where names, shapes, dtypes or which are trained differ between ranks.
+    """Raise ValueError, on every rank, where names, shapes, dtypes or requires_grad differ between ranks.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    named: this rank's tensors, by name. Their values are not looked at.
-    what: how errors call one of them.
+    named: this rank's tensors, by name. Their values are not compared.
+    what: how errors call a tensor.
     """
     by_rank = comm.allgather(_described(named))
     for rank, theirs in enumerate(by_rank):
@@ -34,10 +34,10 @@ def check_alike(comm: Comm, named: Named, what: str = "parameter") -> None:
 
 
 def check_equal(comm: Comm, named: Named) -> None:
-    """Raise ValueError, on every rank, where values differ, or only some ranks have one, and name the first.
+    """Raise ValueError, on every rank, where values differ or only some ranks have one. The error names the first.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this.
-    named: this rank's tensors, by what errors call them.
+    named: this rank's tensors, by the names that errors use.
     """
     own = {name: hashlib.blake2b(bytes_of(t), digest_size=8).digest() for name, t in named.items()}
     by_rank = comm.allgather(own)
@@ -51,7 +51,7 @@ def check_equal(comm: Comm, named: Named) -> None:
 
 
 def fingerprint(named: Named) -> int:
-    """A number that is the same for tensors alike in names, shapes, dtypes and in which are trained: 63 bits.
+    """Return a number of 63 bits that is equal for tensors with equal names, shapes, dtypes and requires_grad.
 
     named: tensors, by name. Any rank may call this.
     """

@@ -7,7 +7,7 @@ import torch
 
 
 def looks_finite(t: torch.Tensor) -> bool:
-    """Whether no element is NaN or infinite: one pass over t where its sum is finite, else two.
+    """Return whether no element is NaN or infinite: in one pass over t where its sum is finite, else in two.
 
     t: a tensor of any shape, dtype and device.
     """
@@ -15,7 +15,7 @@ def looks_finite(t: torch.Tensor) -> bool:
 
 
 class Sample:
-    """A copy of a vector, or of the first row of anything else, to notice later whether it was changed.
+    """A copy of a vector, or of the first row of anything larger, to detect later whether it was changed.
 
     t: a tensor of any shape, dtype and device.
     """
@@ -24,7 +24,7 @@ class Sample:
         self.copy = self._row(t).clone()
 
     def differs(self, t: torch.Tensor) -> bool:
-        """Whether t is not what it was then; NaN equals NaN.
+        """Return whether t has changed since; NaN equals NaN.
 
         t: of the same shape, dtype and device.
         """
@@ -37,7 +37,7 @@ class Sample:
 
 
 def first_not_finite(values: Mapping[str, torch.Tensor | None]) -> str | None:
-    """The name of the first tensor that is not finite; None where all are.
+    """Return the name of the first tensor that is not finite, or None where all are.
 
     values: tensors, by name; None counts as finite.
     """
@@ -45,11 +45,11 @@ def first_not_finite(values: Mapping[str, torch.Tensor | None]) -> str | None:
 
 
 def not_finite(rank: int, name: str, more: int = 0, what: str = "the gradient of") -> FloatingPointError:
-    """The error that all ranks raise where something is not finite on one of them.
+    """Return the error that all ranks raise where something is not finite on one of them.
 
-    rank: whose it is.
+    rank: the rank that has it.
     name: of the parameter.
-    more: on how many more ranks something is not finite.
+    more: number of further ranks on which something is not finite.
     what: how the error calls it, before its name.
     """
     also = f" (and one on {more} more ranks)" if more else ""

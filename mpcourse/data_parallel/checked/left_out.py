@@ -1,4 +1,4 @@
-"""Do ranks average gradients of the same batch? A batch that only some of them have left out is noticed."""
+"""Checks whether ranks average gradients of the same batch. A batch that only some ranks have left out is noticed."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,11 +6,11 @@ import torch
 
 from mpcourse.common.errors import RankFailed
 
-SHIFT = 1 << 20  # two numbers in one: batches, and calls
+SHIFT = 1 << 20  # packs two numbers into one: batches, and calls
 
 
 def has_gradient(p: torch.Tensor) -> bool:
-    """Whether a parameter's gradient is there, and not zero.
+    """Return whether a parameter has a gradient that is not zero.
 
     p: the parameter.
     """
@@ -18,21 +18,21 @@ def has_gradient(p: torch.Tensor) -> bool:
 
 
 class LeftOut:
-    """Counts on one rank the batches whose gradients were dropped after backward, and compares ranks' counts.
+    """Counts of the batches whose gradients this rank dropped after backward, to be compared between ranks.
 
-    alone: whether ranks step by themselves for now, so that each may leave out what it likes.
+    alone: whether ranks step by themselves for now, so that each may leave out any batch.
     """
 
     def __init__(self) -> None:
         self.alone = False
-        self._averaged: set[torch.Tensor] = set()  # parameters whose gradients were averaged since they were dropped
+        self._averaged: set[torch.Tensor] = set()  # parameters whose gradients were averaged since the last drop
         self._batches = self._calls = self._means = 0
 
     def drop(self, parameters: Iterable[torch.Tensor], computed: Callable[[torch.Tensor], bool] = has_gradient) -> None:
-        """Gradients are about to be dropped: those that were never averaged belong to a batch that is left out.
+        """Count gradients that are about to be dropped: if they were never averaged, their batch is left out.
 
-        parameters: whose gradients.
-        computed: of a parameter, whether backward has computed a gradient of it.
+        parameters: their gradients are dropped.
+        computed: takes a parameter, returns whether backward has computed its gradient.
         """
         dropped = set(parameters)
         self._calls += 1
@@ -40,9 +40,9 @@ class LeftOut:
         self._averaged -= dropped
 
     def since_last_mean(self, parameters: Iterable[torch.Tensor]) -> int:
-        """Gradients are about to be averaged: what `compare` needs of this rank, in one number.
+        """Return in one number what `compare` needs of this rank; its gradients are about to be averaged.
 
-        parameters: whose gradients.
+        parameters: their gradients are averaged.
         """
         own = self._batches * SHIFT + self._calls
         self._averaged.update(parameters)
@@ -54,7 +54,7 @@ class LeftOut:
 
         by_rank: what `since_last_mean` returned on each rank.
 
-        Ranks that dropped gradients equally often have left out the same batches, also where one of them had none.
+        Ranks that dropped gradients equally often have left out the same batches, even where one of them had none.
         """
         batches, calls = zip(*(divmod(number, SHIFT) for number in by_rank), strict=True)
         if len(set(batches)) > 1 and len(set(calls)) > 1:

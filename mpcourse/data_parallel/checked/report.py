@@ -1,4 +1,4 @@
-"""What a rank tells the others of its gradients before their mean."""
+"""What a rank reports about its gradients to the others before their mean."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,15 +7,15 @@ import torch
 
 from mpcourse.data_parallel.checked.finite import first_not_finite
 
-MISSING, NOT_FINITE, CHANGED = 1, 2, 4  # of some gradient of a rank
+MISSING, NOT_FINITE, CHANGED = 1, 2, 4  # of at least one gradient of a rank
 
 
 class Report(NamedTuple):
-    """What a rank tells of its gradients before their mean, by names of parameters.
+    """What a rank reports about its gradients before their mean, by names of parameters.
 
-    missing: those without a gradient.
-    not_finite: one whose gradient is not finite; None where all are.
-    changed: one whose gradient was changed after its all-reduce had begun, and how; None where none was.
+    missing: parameters without a gradient.
+    not_finite: a parameter whose gradient is not finite; None where all are finite.
+    changed: a parameter whose gradient was changed after its all-reduce had begun, and how; None where there is none.
     """
 
     missing: set[str]
@@ -24,7 +24,7 @@ class Report(NamedTuple):
 
     @property
     def flags(self) -> int:
-        """MISSING, NOT_FINITE and CHANGED added up, as far as they apply: what other ranks are told in one number."""
+        """MISSING, NOT_FINITE and CHANGED added up, as far as they apply: the report in one number."""
         return (
             MISSING * bool(self.missing)
             | NOT_FINITE * (self.not_finite is not None)
@@ -33,9 +33,9 @@ class Report(NamedTuple):
 
 
 def reported(parameters: Mapping[str, torch.Tensor]) -> Report:
-    """What a rank tells of gradients that nobody sums yet.
+    """Report gradients that are not being summed yet.
 
-    parameters: this rank's, by name.
+    parameters: of this rank, by name.
     """
     gradients = {name: p.grad for name, p in parameters.items()}
     return Report({name for name, g in gradients.items() if g is None}, first_not_finite(gradients))

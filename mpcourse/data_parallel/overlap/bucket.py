@@ -1,4 +1,4 @@
-"""One bucket: gradients that are summed together, where they lie, and how their all-reduce is begun and ended."""
+"""One bucket: gradients that are summed together, in place, and how their all-reduce begins and ends."""
 
 import itertools
 
@@ -14,20 +14,21 @@ from mpcourse.virtual import mpi_of
 
 
 class Bucket:
-    """Some parameters, and the flat buffers in which their gradients are summed over all ranks. All ranks make one
-    together.
+    """Some parameters, and the flat buffers in which their gradients are summed over all ranks.
+
+    All ranks make one together.
 
     parameters: of any shapes, floating point.
-    shared: mpi4py's communicator, of ranks of one machine, in whose shared memory the buffers lie; None: in each rank's
-    own.
-    arrived: whose gradients of this step are there.
+    shared: mpi4py's communicator, of ranks on one machine whose shared memory holds the buffers; None: each rank's own
+    memory holds them.
+    arrived: parameters whose gradients of this step have arrived.
     views: each parameter's place.
     span: when the last all-reduce began, and when this rank saw its end, in seconds of MPI's clock (Wtime).
     """
 
     def __init__(self, parameters: list[torch.Tensor], shared: Comm | None = None) -> None:
         self.parameters, self.arrived = parameters, set[torch.Tensor]()
-        self._fused = set[torch.Tensor]()  # whose gradient is computed in its place in this step
+        self._fused = set[torch.Tensor]()  # parameters whose gradient is computed in its place in this step
         self.shared_buffers: list[tuple[SharedBuffer, list[torch.Tensor]]] = []  # each with the parameters in it
         self.requests: list[Request] = []  # in flight
         self._given: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # gradients in flight, with their versions
@@ -39,9 +40,9 @@ class Bucket:
                 return torch.zeros(length, dtype=dtype, device=device)
             inside = [p for p in laid if p.dtype == dtype]
             self.shared_buffers.append((SharedBuffer(shared, [p.numel() for p in inside], dtype), inside))
-            return self.shared_buffers[-1][0].buffer.data  # which has a version of its own: see `start`
+            return self.shared_buffers[-1][0].buffer.data  # it has its own version: see `start`
 
-        # The largest first: then its place begins with a cache line, and it can be written to with whole ones.
+        # The largest comes first: then its place begins with a cache line, and whole lines can be written.
         laid = sorted(parameters, key=torch.Tensor.numel, reverse=True)
         self.flat = FlatBuffers(laid, make_buffer)
         self.views = dict(zip(laid, self.flat.views, strict=True))
@@ -52,25 +53,26 @@ class Bucket:
         return len(self.arrived) == len(self.parameters)
 
     def place(self, p: torch.Tensor) -> torch.Tensor | None:
-        """Where p's gradient may be computed: its view here, once a step; None where what is there is still needed.
+        """Return where p's gradient may be computed: its view here, once a step; None if that memory is still needed.
 
         p: one of the bucket's parameters.
 
-        What is needed may be p.grad, or this step's sum; or, where p is used twice, the other use's gradient, which
-        autograd will add to this one.
+        Still needed may be p.grad, or this step's sum; or, where p is used twice, the gradient of the other use, to
+        which autograd adds this one.
         """
         if p.grad is not None or self.requests or p in self._fused:
             return None
         self._fused.add(p)
-        return self.views[p].data  # with a version of its own: see `start`
+        return self.views[p].data  # it has its own version: see `start`
 
     def start(self, comm: Comm, tag: int, scale: float) -> None:
-        """Write all gradients into their places, zeros for None, and begin to sum them. All ranks call it, in one order
-        of buckets.
+        """Write all gradients into their places, zeros for None, and begin to sum them.
 
-        comm: mpi4py's communicator, or a virtual rank's, in which nothing else has these tags.
-        tag: all-reduces take as many tags as the bucket has buffers, from this one on.
-        scale: each element counts times this.
+        All ranks call it, for their buckets in the same order.
+
+        comm: mpi4py's communicator, or a virtual rank's; nothing else in it may use the same tags.
+        tag: the first of as many tags as the bucket has buffers, which its all-reduces take.
+        scale: each element is multiplied by it.
         """
         self._clock, self._over = mpi_of(comm).Wtime, False
         self.span = (self._clock(),) * 2
@@ -85,16 +87,17 @@ class Bucket:
             for p, view in self.views.items():
                 write_scaled(view, p.grad, scale)
             self.requests = [BufferAllreduces(comm, [buffer.data for buffer in self.flat.buffers], tag)]
-        # What is summed are tensors with versions of their own: a gradient's changes only where somebody else writes.
+        # What is summed are tensors with their own versions, so a gradient's version changes only if other code writes
+        # to it.
         self._given = [(p, p.grad, p.grad._version) for p in self.parameters if p.grad is not None]
-        # GradScaler.unscale_ changes all gradients and leaves their versions. So a sample of one is kept, the smallest
-        # that is not summed where it lies.
+        # GradScaler.unscale_ changes all gradients without changing versions. So a sample of one is kept: the smallest
+        # that is not summed in place.
         apart = [p for p, given, _ in self._given if given.data_ptr() != self.views[p].data_ptr()]
         least = min(apart, key=torch.Tensor.numel, default=None)
         self._sample = None if least is None or least.grad is None else (least, Sample(least.grad))
 
     def changed(self) -> torch.Tensor | None:
-        """A parameter whose gradient was changed since its all-reduce began; None if there is none."""
+        """Return a parameter whose gradient was changed since its all-reduce began, or None."""
         if self._sample is not None:
             p, sample = self._sample
             if p.grad is not None and sample.differs(p.grad):
@@ -102,7 +105,7 @@ class Bucket:
         return next((p for p, given, version in self._given if p.grad is not given or given._version != version), None)
 
     def test(self) -> None:
-        """Go on as far as is possible without waiting."""
+        """Proceed as far as possible without waiting."""
         if not self._over and all([request.test() for request in self.requests]):
             self.span, self._over = (self.span[0], self._clock()), True
 
@@ -116,7 +119,7 @@ class Bucket:
         self.requests, self.arrived, self._given, self._sample, self._fused = [], set(), [], None, set()
 
     def not_finite(self) -> tuple[int, torch.Tensor] | None:
-        """Whose gradient made a sum in shared memory infinite or NaN: a rank, and a parameter; None for none."""
+        """Return rank and parameter whose gradient made a sum in shared memory infinite or NaN, or None."""
         for buffer, inside in self.shared_buffers:
             if (bad := buffer.bad) is not None:
                 rank, place = bad

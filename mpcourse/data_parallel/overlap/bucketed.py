@@ -1,4 +1,4 @@
-"""Buckets of gradients are averaged while other gradients are still being computed, as PyTorch's DDP does it."""
+"""Buckets of gradients are averaged while other gradients are still being computed, as in PyTorch's DDP."""
 
 import contextlib
 import os
@@ -20,19 +20,19 @@ from mpcourse.data_parallel.parameters import Model, check_dense, same_tensors, 
 from mpcourse.virtual import MPI, mpi_of
 
 CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
-BUCKET, FIRST_BUCKET = 25 << 20, 1 << 20  # bytes, of Li et al., "PyTorch Distributed", VLDB 2020
+BUCKET, FIRST_BUCKET = 25 << 20, 1 << 20  # bytes, from Li et al., "PyTorch Distributed", VLDB 2020
 
 
 class BucketedCommunicator(Communicator):
     """Begins the all-reduce of a bucket of gradients as soon as it is full, the last layers' first, during backward.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks make one together.
-    nodes: where this rank stands, from `nodes_of(comm)`.
-    bucket_bytes: a bucket is closed as soon as it holds so many: many short all-reduces cost latency, one long one
-    begins too late.
+    nodes: this rank's node and place in it, from `nodes_of(comm)`.
+    bucket_bytes: a bucket is closed as soon as it holds so many bytes: many short all-reduces cost latency, and one
+    long all-reduce begins too late.
     first_bucket_bytes: of the first bucket, which backward reaches first.
 
-    Gradients are views of their bucket, and not to be changed between backward and their mean; those of layers of
+    Gradients are views of their bucket, and must not be changed between backward and their mean. Those of layers of
     `fuse_weight_gradients` are computed there. Without `attach`, or for gradients that no backward pass announced,
     nothing overlaps, and the result is the same.
     Raises ValueError for fewer than 1 byte.
@@ -49,9 +49,9 @@ class BucketedCommunicator(Communicator):
         self.overlap_comm = comm.Dup()  # for what is in flight while other messages are sent
         self.bucket_bytes, self.first_bucket_bytes = bucket_bytes, first_bucket_bytes
         self.buckets: list[Bucket] = []
-        self.begun = 0  # so many buckets of this step are in flight
-        self.not_finite: str | None = None  # the name of a gradient of this step that is not
-        self._tags: list[int] = []  # the first one of each bucket
+        self.begun = 0  # buckets of this step that are in flight
+        self.not_finite: str | None = None  # name of a gradient of this step that is not finite
+        self._tags: list[int] = []  # the first tag of each bucket
         self._bucket_of: dict[torch.Tensor, Bucket] = {}
         self._names: dict[torch.Tensor, str] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -76,7 +76,7 @@ class BucketedCommunicator(Communicator):
             offer(p, self.place)
 
     def detach(self) -> None:
-        """No backward pass begins anything from now on."""
+        """Stop backward passes from beginning any all-reduce from now on."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -84,7 +84,7 @@ class BucketedCommunicator(Communicator):
             withdraw(p, self.place)
 
     def place(self, p: torch.Tensor) -> torch.Tensor | None:
-        """Where a parameter's gradient may be computed now; None: in memory of its own. Any rank may call it.
+        """Return where a parameter's gradient may be computed now; None: in its own memory. Any rank may call it.
 
         p: a parameter that was attached.
         """
@@ -98,12 +98,12 @@ class BucketedCommunicator(Communicator):
             )
 
     def mean_gradients(self, model: Model) -> None:
-        """Every parameter's gradient becomes its mean over all ranks. All ranks call it, after backward.
+        """Replace every parameter's gradient by its mean over all ranks. All ranks call it, after backward.
 
         model: a module, or its parameters, by name or in a list; the same on all ranks.
 
-        What backward has announced is in flight already. Some parameters may have been frozen since they were attached,
-        or be trained only now: nothing overlaps then where a bucket holds a frozen one, nor of new ones.
+        What backward has announced is already in flight. Parameters may have been frozen since they were attached, or
+        be trained only now. Then nothing overlaps for a bucket that holds a frozen parameter, nor for new parameters.
         """
         parameters = trained_parameters(model)
         if not self.holds(parameters):
@@ -115,21 +115,21 @@ class BucketedCommunicator(Communicator):
             super().mean_gradients(new)
 
     def holds(self, parameters: Mapping[str, torch.Tensor]) -> bool:
-        """Whether some of these were attached. Any rank may call it.
+        """Return whether some of these parameters were attached. Any rank may call it.
 
         parameters: by name.
         """
         return same_tensors(parameters.values(), self._names) or not set(parameters.values()).isdisjoint(self._names)
 
     def unknown(self, parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Those that were not attached, by name. Any rank may call it.
+        """Return those parameters that were not attached, by name. Any rank may call it.
 
         parameters: by name.
         """
         return {name: p for name, p in parameters.items() if p not in self._bucket_of}
 
     def others(self, parameters: Mapping[str, torch.Tensor]) -> dict[torch.Tensor, torch.Tensor | None]:
-        """Attached parameters that are not among these, with the gradients that they keep. Any rank may call it.
+        """Return attached parameters that are not among these, with the gradients that they keep. Any rank may call it.
 
         parameters: by name.
         """
@@ -137,7 +137,7 @@ class BucketedCommunicator(Communicator):
         return {p: p.grad for p in self._names if p not in asked}
 
     def add_late(self) -> bool:
-        """Count as arrived what no backward pass has announced; whether there is any."""
+        """Count as arrived what no backward pass has announced; return whether there was any."""
         if self.begun == len(self.buckets):  # the usual case
             return False
         late = [p for p in self._names if p not in self._bucket_of[p].arrived]
@@ -147,12 +147,12 @@ class BucketedCommunicator(Communicator):
         return bool(late)
 
     def changed(self) -> str | None:
-        """The name of a parameter whose gradient was changed since its all-reduce began, and how."""
+        """Return the name of a parameter whose gradient was changed since its all-reduce began, and how, or None."""
         changed = (bucket.changed() for bucket in islice(self.buckets, self.begun))
         return next((f"{self._names[p]!r} was {how_changed(p)}" for p in changed if p is not None), None)
 
     def made_not_finite(self) -> tuple[int, str] | None:
-        """Rank and parameter whose gradient made a sum of the last step infinite or NaN, where that was seen late."""
+        """Return rank and parameter whose gradient made a sum of the last step infinite or NaN, where seen late."""
         for bucket in self.buckets:
             if place := bucket.not_finite():
                 rank, p = place
@@ -160,7 +160,7 @@ class BucketedCommunicator(Communicator):
         return None
 
     def drop(self, model: Model) -> None:
-        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards.
+        """Forget the gradients of this step. All ranks call it, and then set them to zero or None.
 
         model: a module, or its parameters, by name or in a list; the same on all ranks.
         """
@@ -168,7 +168,7 @@ class BucketedCommunicator(Communicator):
             self.discard(max(begun for (begun,) in self.exchange("drops gradients", self.begun)))
 
     def has_arrived(self, model: Model) -> bool:
-        """Whether a backward pass has announced gradients of these parameters.
+        """Return whether a backward pass has announced gradients of these parameters.
 
         model: a module, or its parameters, by name or in a list.
         """
@@ -178,17 +178,17 @@ class BucketedCommunicator(Communicator):
     def discard(self, most: int) -> None:
         """Wait for what is in flight, and forget this step's gradients. All ranks call it.
 
-        most: so many buckets have been begun on some rank, and are, then, on all.
+        most: number of buckets that some rank has begun; then all ranks begin so many.
         """
         for bucket in self.buckets[:most]:
             bucket.arrived.update(bucket.parameters)
         for bucket in self.buckets[most:]:
-            bucket.arrived.clear()  # full perhaps, behind one that is not
+            bucket.arrived.clear()  # it may be full, behind one that is not
         self.finish(keep={p: None for p in self._names if p.grad is None})
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Within it, backward passes only add to this rank's own gradients; nothing is averaged."""
+        """Let backward passes within only add to this rank's own gradients; nothing is averaged."""
         before, self._syncing = self._syncing, False
         try:
             yield
@@ -196,15 +196,15 @@ class BucketedCommunicator(Communicator):
             self._syncing = before
 
     def progress(self) -> None:
-        """Let all-reduces that are in flight go on, without waiting. A rank may call it at any time."""
+        """Let all-reduces that are in flight proceed, without waiting. A rank may call it at any time."""
         super().progress()
         for bucket in islice(self.buckets, self.begun):
             bucket.test()
 
     def finish(self, keep: Mapping[torch.Tensor, torch.Tensor | None]) -> None:
-        """Begin what is full, wait for all, and be ready for the next step. All ranks call it.
+        """Begin buckets that are full, wait for all, and prepare for the next step. All ranks call it.
 
-        keep: attached parameters that get another gradient than the mean, with it.
+        keep: attached parameters that get another gradient than the mean, each with that gradient.
         """
         self._begin_full()
         for bucket in self.buckets:
@@ -214,7 +214,7 @@ class BucketedCommunicator(Communicator):
         self.begun, self.not_finite = 0, None
 
     def _divided(self, parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-        """Buckets from the last parameter to the first: about the order in which backward reaches them."""
+        """Divide parameters into buckets, from the last to the first, about as backward reaches them."""
         buckets: list[list[torch.Tensor]] = [[]]
         nbytes, most = 0, self.first_bucket_bytes
         for p in reversed(parameters):
@@ -226,7 +226,7 @@ class BucketedCommunicator(Communicator):
         return [each for each in buckets if each]
 
     def _arrived(self, p: torch.Tensor) -> None:
-        """Backward has added to p.grad for the last time in this pass."""
+        """Record that backward has added to p.grad for the last time in this pass."""
         check_dense(self._names[p], p)
         bucket = self._bucket_of[p]
         if p in bucket.arrived:
@@ -245,7 +245,7 @@ class BucketedCommunicator(Communicator):
         return f"a second backward pass{within} reached {name!r}, whose gradient is being averaged since the first"
 
     def _remedy(self) -> str:
-        """What to do, as far as it can be seen from here why there is a second pass."""
+        """Say what to do, as far as the reason for a second pass can be seen from here."""
         frames = traceback.extract_stack()
         if any(f.name == "backward" and f.filename.endswith(CHECKPOINT) for f in frames):
             return (
@@ -257,19 +257,19 @@ class BucketedCommunicator(Communicator):
         return "Of several passes before one step, run all but the last within no_sync(). Or was a step left out?"
 
     def _look(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Whether gradients are finite, before nobody can tell whose was not. Sums in shared memory look themselves."""
+        """Check that gradients are finite, while their rank is still known. Sums in shared memory are checked there."""
         if self.not_finite is None and not (self.buckets and self.buckets[0].shared_buffers):
             self.not_finite = first_not_finite({self._names[p]: p.grad for p in parameters})
 
     def _shared_memory_comm(self) -> Comm | None:
-        """The ranks whose memory buckets lie in, if all are on one machine and none uses a GPU. All ranks call it."""
+        """Return the ranks whose shared memory holds buckets, if all share a machine without GPUs; all call it."""
         if mpi_of(self.comm) is MPI:
             return None
         own = self.inter_size == 1 < self.size and all(p.device.type == "cpu" for p in self._names)
         return self.overlap_comm if all(self.comm.allgather(own)) and on_one_machine(self.comm) else None
 
     def _begin_full(self) -> None:
-        """Begin the buckets that are full, in the order that is the same on all ranks; move on what is in flight."""
+        """Begin full buckets, in the order that is the same on all ranks, and let what is in flight proceed."""
         while self.begun < len(self.buckets) and self.buckets[self.begun].full:
             self.buckets[self.begun].start(self.overlap_comm, self._tags[self.begun], 1 / self.size)
             self.begun += 1
@@ -277,7 +277,7 @@ class BucketedCommunicator(Communicator):
 
 
 def how_changed(p: torch.Tensor) -> str:
-    """What happened to p.grad, in words, where it is not what is being averaged any more.
+    """Say what happened to p.grad where it no longer is what is being averaged.
 
     p: a parameter.
     """

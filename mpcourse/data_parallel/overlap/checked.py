@@ -1,4 +1,4 @@
-"""The checks of a communicator that averages during backward: what is in flight goes on while ranks compare."""
+"""The checks of a communicator that averages during backward: what is in flight proceeds while ranks compare."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,10 @@ from mpcourse.data_parallel.parameters import Model, trained_parameters
 
 
 class CheckedBuckets(CheckedCommunicator):
-    """A CheckedCommunicator of a bucketed one, whose buckets are in flight when ranks compare what they average.
+    """A CheckedCommunicator around a bucketed one, whose buckets are in flight when ranks compare what they average.
 
-    A bucket's gradients are compared before their mean is used, and not before it is begun: that would cost a round of
-    messages for each bucket.
+    A bucket's gradients are compared before their mean is used, and not before their all-reduce begins: that would cost
+    a round of messages for each bucket.
     """
 
     inner: BucketedCommunicator
@@ -37,7 +37,7 @@ class CheckedBuckets(CheckedCommunicator):
         return self.inner.buckets
 
     def drop(self, model: Model) -> None:
-        """Forget the gradients of this step. All ranks call it, and set them to zero or None afterwards.
+        """Forget the gradients of this step. All ranks call it, and then set them to zero or None.
 
         model: a module, or its parameters, by name or in a list; the same on all ranks.
         """

@@ -1,7 +1,7 @@
-"""A weight's gradient is computed where it will be summed: gradient accumulation fusion, as in NVIDIA's Megatron-LM.
+"""Compute a weight's gradient where it will be summed: gradient accumulation fusion, as in NVIDIA's Megatron-LM.
 
-Autograd puts every gradient into memory of its own, from where it is copied into its bucket. The gradient of a linear
-layer's weight is one product of matrices, and a product can be written anywhere.
+Autograd puts every gradient into new memory, from which it is copied into its bucket. The gradient of a linear layer's
+weight is one product of matrices, and a product can be written anywhere.
 """
 
 import weakref
@@ -14,20 +14,20 @@ from torch import nn
 from torch.autograd.graph import Node
 
 Give = Callable[[torch.Tensor], torch.Tensor | None]
-LEAST = 1 << 20  # bytes: to copy less takes about as long as Python takes to do without
+LEAST = 1 << 20  # bytes: copying less takes about as long as the Python code that avoids it
 
-# By a parameter's id: itself, and who gives it a place. Not in an attribute of it, which copies of a model would take
-# along; nor in torch's WeakTensorKeyDictionary: to look there takes a sixth of what is saved.
+# By a parameter's id: the parameter, and the method that gives it a place. An attribute of the parameter would be
+# copied with a model. torch's WeakTensorKeyDictionary is too slow: a look-up takes a sixth of what is saved.
 _givers: dict[int, tuple[weakref.ref[torch.Tensor], weakref.WeakMethod[Give]]] = {}
-_asked = (-1, False)  # the number of a backward pass, and what `_only_adds` found of it
+_asked = (-1, False)  # the number of a backward pass, and what `_only_adds` found for it
 
 
 class FusedLinear(nn.Linear):
-    """`nn.Linear`, whose weight's gradient is written where a communicator will sum it, if one has a place for it."""
+    """`nn.Linear` whose weight's gradient is written where a communicator will sum it, if it has a place for it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weight = self.weight  # read once: it may be computed anew each time
-        flat = x.dim() == 2 or x.is_contiguous()  # others torch multiplies in another way, with other last bits
+        weight = self.weight  # read once, because it may be computed anew each time
+        flat = x.dim() == 2 or x.is_contiguous()  # torch multiplies others in another way, with other last bits
         if id(weight) not in _givers or not flat or _otherwise(x):
             return F.linear(x, weight, self.bias)
         if x.dim() == 2:
@@ -37,17 +37,17 @@ class FusedLinear(nn.Linear):
 
 
 def fuse_weight_gradients(model: nn.Module, least_bytes: int = LEAST) -> list[str]:
-    """Turn large linear layers into `FusedLinear`; their names. Any rank may call it.
+    """Turn large linear layers into `FusedLinear`; return their names. Any rank may call it.
 
     model: changed in place; its parameters and optimizers stay what they were.
-    least_bytes: of a layer's weight; smaller ones stay.
+    least_bytes: size of a layer's weight from which on it is changed.
 
     Each rank's gradients stay what they were, bit by bit. Only "bucketed" communicators have places; with any other
-    these layers are as before. Between backward and step such a gradient may not be looked at, for it is being summed
-    where it lies; and to keep one that a hook was told, or that lay in p.grad, copy it: the next one is written there,
-    within `no_sync`, too.
+    communicator these layers work as before. Do not read such a gradient between backward and step, because it is being
+    summed in place. To keep a gradient that a hook was given, or that was in p.grad, copy it: the next one is written
+    to the same memory, within `no_sync`, too.
     """
-    # Subclasses of nn.Linear stay: nobody knows what their forward does.
+    # Subclasses of nn.Linear stay, because their forward may do anything.
     layers = {
         name: layer
         for name, layer in model.named_modules()
@@ -61,27 +61,27 @@ def fuse_weight_gradients(model: nn.Module, least_bytes: int = LEAST) -> list[st
 
 
 def offer(p: torch.Tensor, give: Give) -> None:
-    """Have `give` asked in backward where a parameter's gradient may be computed.
+    """Register a method that says, in backward, where a parameter's gradient may be computed.
 
     p: the parameter.
-    give: a method; of p it returns a tensor of p's shape and dtype, or None.
+    give: a method; it takes p and returns a tensor of p's shape and dtype, or None.
     """
     key = id(p)
     _givers[key] = weakref.ref(p, lambda _: _givers.pop(key, None)), weakref.WeakMethod(give)
 
 
 def withdraw(p: torch.Tensor, give: Give) -> None:
-    """Have `give` not be asked any more, if it is the one that is.
+    """Remove a method that was registered by `offer`, if it is still the registered one.
 
     p: the parameter.
-    give: the method that was offered.
+    give: the method that was registered.
     """
     if id(p) in _givers and _givers[id(p)][1]() == give:
         del _givers[id(p)]
 
 
 def _otherwise(x: torch.Tensor) -> bool:
-    """Whether torch is asked to compute in another way: in another dtype, or for torch.func."""
+    """Return whether torch is asked to compute differently: in another dtype, or for torch.func."""
     return torch.is_autocast_enabled(x.device.type) or torch._C._are_functorch_transforms_active()
 
 
@@ -91,7 +91,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.weight = weight  # itself: with checkpointing, what was saved comes back as another tensor
+        ctx.weight = weight  # itself, because with checkpointing the saved tensor comes back as another one
         return F.linear(x, weight, bias)
 
     @staticmethod
@@ -112,11 +112,11 @@ def _place(ctx: Any) -> torch.Tensor | None:
 
 
 def _only_adds(ctx: Any) -> bool:
-    """Whether the backward pass that is running gives gradients to nobody but p.grad, as plain numbers.
+    """Return whether the running backward pass only adds gradients to p.grad, as plain numbers.
 
-    Who calls torch.autograd.grad may keep what it returns, and with create_graph=True there are gradients of gradients.
-    A pass is of one kind: if the first gradient that asks is only added to p.grad, no other one is handed out. It is
-    asked once a pass, for that takes long.
+    A caller of torch.autograd.grad may keep what it returns, and with create_graph=True there are gradients of
+    gradients. All gradients of a pass are treated alike: if the first gradient is only added to p.grad, so are all
+    others. This is found out once a pass, because it takes long.
     """
     global _asked
     asked, number = _asked, torch._C._current_graph_task_id()
@@ -126,8 +126,8 @@ def _only_adds(ctx: Any) -> bool:
 
 
 def _reaches(accumulate: Node) -> bool:
-    """Whether the backward pass that is running comes to the node that adds to a parameter's gradient."""
+    """Return whether the running backward pass reaches the node that adds to a parameter's gradient."""
     try:
         return torch._C._will_engine_execute_node(accumulate)
-    except RuntimeError:  # it is asked for what would go into that node, by torch.autograd.grad
+    except RuntimeError:  # torch.autograd.grad asked for the node's input
         return False

@@ -1,4 +1,4 @@
-"""Hooks that keep nothing alive: Python does not see the cycle of a parameter and its hook, and never frees it."""
+"""Hooks that keep nothing alive: Python never frees the cycle of a parameter and its hook, because it cannot see it."""
 
 import weakref
 from collections.abc import Callable
@@ -11,8 +11,8 @@ def when_accumulated(p: torch.Tensor, call: Callable[[torch.Tensor], None]) -> R
     """Call a method after each backward pass that adds to p.grad, as long as the method's object lives.
 
     p: a parameter.
-    call: a bound method, which is given p.
-    Returns the hook's handle, to remove it.
+    call: a bound method; it takes p.
+    Returns the hook's handle, by which it can be removed.
     """
     method = weakref.WeakMethod(call)
 

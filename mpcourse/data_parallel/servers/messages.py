@@ -1,30 +1,30 @@
-"""What servers and workers say to each other: two rows of numbers a step, and, once, that something went wrong."""
+"""What servers and workers send each other: two rows of numbers a step, and, at most once, a failure."""
 
 from typing import Any
 
 import numpy as np
 
-# Tags. A worker's push is GRADIENT or FAILURE, a server's answer GO_ON, LAST or FAILURE. All of them bring a row of
-# numbers. With a FAILURE come, through another communicator, two numbers: a rank, and which parameter is not finite.
+# Tags. A worker's push has GRADIENT or FAILURE, a server's answer GO_ON, LAST or FAILURE. Each brings a row of numbers.
+# With a FAILURE come two numbers, through another communicator: a rank, and which of its parameters is not finite.
 GRADIENT, GO_ON, LAST, FAILURE = range(4)
 Reason = tuple[int, int]
 
 
 def send_reason(aside: Any, rank: int, reason: Reason) -> Any:
-    """Begin to tell a rank what went wrong; a request, to be waited for.
+    """Begin to send a rank what went wrong; return a request, to be waited for.
 
-    aside: a communicator in which nothing else is said.
-    rank: who is told, and calls `receive_reason`.
-    reason: a rank, and which parameter of it is not finite.
+    aside: a communicator for nothing else.
+    rank: the receiver, which calls `receive_reason`.
+    reason: a rank, and which of its parameters is not finite.
     """
     return aside.Isend(np.array(reason, np.int64), rank)
 
 
 def receive_reason(aside: Any, rank: int) -> Reason:
-    """What another rank said by `send_reason`: a rank, and which parameter of it is not finite.
+    """Receive what another rank sent by `send_reason`: a rank, and which of its parameters is not finite.
 
-    aside: a communicator in which nothing else is said.
-    rank: who says it.
+    aside: a communicator for nothing else.
+    rank: the sender.
     """
     row = np.empty(2, np.int64)
     aside.Recv(row, rank)

@@ -1,30 +1,30 @@
-"""When a server applies what workers bring, and whom it lets go on: all that tells synchronous from asynchronous."""
+"""When a server applies what workers bring, and which workers continue: all that differs between kinds of training."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class Turn(Protocol):
-    """A policy at work on one server, for so many workers, which are numbered from 0."""
+    """A policy at work on one server, for a number of workers, which are numbered from 0."""
 
     def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
-        """A worker's gradient is there: what the server does now.
+        """Decide what the server does when a worker's gradient arrives.
 
         worker: its number, from 0.
-        staleness: how many updates were made since the weights that the gradient was computed at.
-        Returns whose gradients, held until now, are applied together, as their mean; and who is answered afterwards. Of
-        a worker that is answered without its gradient having been applied, that gradient is dropped.
+        staleness: number of updates since the weights at which the gradient was computed.
+        Returns the workers whose gradients, held until now, are applied together, as their mean; and the workers that
+        are answered afterwards. If a worker is answered and its gradient was not applied, the gradient is dropped.
         """
         ...
 
 
 class Policy(Protocol):
-    """When a server applies gradients, and whom it lets go on."""
+    """When a server applies gradients, and which workers continue."""
 
     def begin(self, workers: int) -> Turn:
-        """The policy at work on one server.
+        """Return the policy at work on one server.
 
-        workers: how many there are, 1 or more.
+        workers: their number, 1 or more.
         Raises ValueError where the policy makes no sense for so many workers.
         """
         ...
@@ -32,10 +32,10 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Synchronous(Policy):
-    """An update is the mean of all workers' gradients, and all of them wait for it.
+    """Each update is the mean of all workers' gradients, and all workers wait for it.
 
-    backup: so many are not waited for. An update is made of the first that are there, and what comes later is dropped
-    (Chen et al., "Revisiting Distributed Synchronous SGD", 2016).
+    backup: number of workers that are not waited for. An update is made of the first gradients that arrive, and later
+    ones are dropped (Chen et al., "Revisiting Distributed Synchronous SGD", 2016).
     """
 
     backup: int = 0
@@ -49,7 +49,7 @@ class Synchronous(Policy):
 class SynchronousTurn(Turn):
     """`Synchronous` at work on one server.
 
-    wanted: an update is made of so many gradients.
+    wanted: number of gradients that make an update.
     """
 
     def __init__(self, wanted: int) -> None:
@@ -57,18 +57,18 @@ class SynchronousTurn(Turn):
         self.here: list[int] = []
 
     def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:
-        if staleness:  # of an update that was made without it
+        if staleness:  # it belongs to an update that was made without it
             return [], [worker]
         self.here.append(worker)
         if len(self.here) < self.wanted:
             return [], []
-        complete, self.here = sorted(self.here), []  # sorted: the sum does not depend on which came first
+        complete, self.here = sorted(self.here), []  # sorted, so that the sum does not depend on the order of arrival
         return complete, complete
 
 
 @dataclass(frozen=True)
 class Asynchronous(Policy):
-    """Each gradient is an update, as it comes, and its worker goes on at once (Dean et al., 2012)."""
+    """Each gradient is an update, in order of arrival, and its worker continues at once (Dean et al., 2012)."""
 
     def begin(self, workers: int) -> Turn:
         return AsynchronousTurn()
@@ -83,8 +83,7 @@ class AsynchronousTurn(Turn):
 
 @dataclass(frozen=True)
 class BoundedStaleness(Policy):
-    """Each gradient is an update, as it comes; no worker begins a step while it is over `bound` steps ahead of the
-    slowest.
+    """Each gradient is an update, in order of arrival; no worker begins a step more than `bound` ahead of the slowest.
 
     bound: steps, 0 or more. With 0 all workers begin each step together. Source: Ho et al., "More Effective Distributed
     ML via a Stale Synchronous Parallel Parameter Server", 2013.
@@ -101,12 +100,12 @@ class BoundedStaleness(Policy):
 class BoundedTurn(Turn):
     """`BoundedStaleness` at work on one server.
 
-    workers: how many there are.
+    workers: their number.
     bound: steps that a worker may be ahead of the slowest.
     """
 
     def __init__(self, workers: int, bound: int) -> None:
-        self.bound, self.steps = bound, [0] * workers  # that each has done
+        self.bound, self.steps = bound, [0] * workers  # steps that each has done
         self.waiting: list[int] = []
 
     def arrives(self, worker: int, staleness: int) -> tuple[list[int], list[int]]:

@@ -1,16 +1,16 @@
-"""What servers and workers tell of a training: who brought what, and how stale it was when it was used."""
+"""What servers and workers record of a training: which worker brought each gradient, and how stale it was when used."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
 class Push(NamedTuple):
-    """A gradient as a server saw it.
+    """A gradient, as a server recorded it.
 
     worker: its rank.
-    staleness: how many updates were made since the weights that it was computed at.
-    applied: False where it came too late.
-    seconds: when, since the training began, on the server's clock.
+    staleness: number of updates since the weights at which it was computed.
+    applied: False where it arrived too late.
+    seconds: time of arrival since the training began, on the server's clock.
     """
 
     worker: int
@@ -21,7 +21,7 @@ class Push(NamedTuple):
 
 @dataclass(frozen=True)
 class Served:
-    """What servers and workers tell of a training.
+    """What servers and workers record of a training.
 
     pushes: by server, in the order of arrival.
     losses: what each worker's `backward` returned, in order, by the worker's rank.
@@ -33,7 +33,7 @@ class Served:
     seconds: float
 
     def staleness(self, server: int = 0) -> list[int]:
-        """How stale each gradient was that a server applied, in updates, in order.
+        """Return how stale each gradient was that a server applied, in updates, in order.
 
         server: its rank.
         """

@@ -1,4 +1,4 @@
-"""A server: it holds some of the weights, takes gradients from whoever brings one, and answers with new weights."""
+"""A server: it holds some of the weights, takes gradients from workers, and answers with new weights."""
 
 from collections import deque
 from collections.abc import Callable
@@ -21,11 +21,11 @@ class Server:
 
     communicator: of all servers and workers.
     weights: one row, floating point, changed in place by `optimizer`.
-    optimizer: whose only parameter `weights` is.
-    turn: of the policy, which knows workers as 0, 1, ...
-    workers: their ranks, which follow each other.
-    updates: after so many all are told to stop.
-    on_update: called after each update, with its number; None: nothing is.
+    optimizer: `weights` is its only parameter.
+    turn: the policy's, which numbers workers 0, 1, ...
+    workers: their ranks, which are consecutive.
+    updates: number of updates after which all workers are stopped.
+    on_update: called after each update, with its number, or None.
     clock: returns seconds since the training began.
     """
 
@@ -45,16 +45,16 @@ class Server:
         self.weights, self.optimizer, self.turn = weights, optimizer, turn
         self.workers, self.updates, self.on_update, self.clock = workers, updates, on_update, clock
         self.version = 0  # updates made
-        self.given = dict.fromkeys(workers, 0)  # the version that each has
+        self.given = dict.fromkeys(workers, 0)  # the version that each worker has
         self.computing = set[int]()  # workers that have been answered, and will send another gradient
         self.coming = deque[tuple[Any, torch.Tensor]]()  # a receive for each of them, from any worker
-        self.held: dict[int, torch.Tensor] = {}  # gradients that are here, and whose workers have no answer yet
-        self.free: list[torch.Tensor] = []  # rows that gradients may land in
+        self.held: dict[int, torch.Tensor] = {}  # gradients that have arrived, whose workers have no answer yet
+        self.free: list[torch.Tensor] = []  # rows that can receive gradients
         self.pushes: list[Push] = []
         self.failure: Reason | None = None
 
     def run(self) -> None:
-        """Until all workers have been told to stop. `failure` says why, if that was before the last update."""
+        """Serve until all workers have been stopped. `failure` says why, if that was before the last update."""
         self._answer(self.workers)
         while self.coming:
             request, row = self.coming.popleft()
@@ -68,13 +68,13 @@ class Server:
             self._take(worker)
 
     def _receive(self) -> None:
-        """Be ready for all who are computing: gradients come in while answers go out."""
+        """Begin to receive from all workers that compute, so that gradients arrive while answers are sent."""
         while len(self.coming) < len(self.computing):
             row = self.free.pop() if self.free else torch.empty_like(self.weights)
             self.coming.append((self.comm.Irecv(mpi_buffer(row), self.mpi.ANY_SOURCE), row))
 
     def _take(self, worker: int) -> None:
-        """Use what `worker` has brought, or keep it, or drop it; answer who may go on."""
+        """Use what `worker` has brought, or keep it, or drop it; answer the workers that may continue."""
         staleness = self.version - self.given[worker]
         over = self.failure is not None or self.version == self.updates
         first = self.workers[0]
@@ -99,9 +99,9 @@ class Server:
             self.on_update(self.version)
 
     def _answer(self, workers: list[int]) -> None:
-        """The newest weights. It waits until they are gone: the next update writes to the same memory."""
+        """Send the newest weights, and wait until they are sent: the next update writes to the same memory."""
         tag = FAILURE if self.failure is not None else LAST if self.version == self.updates else GO_ON
-        # Beginning with another one each time: of several, the first has its answer before the others do.
+        # Begin with another worker each time, because the first of several has its answer before the others.
         turn = self.version % len(workers) if workers else 0
         sending = []
         for worker in workers[turn:] + workers[:turn]:

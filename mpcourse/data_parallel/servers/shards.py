@@ -15,12 +15,12 @@ class Shards:
 
     parameters: of one dtype, on the CPU.
     servers: shards, 1 or more.
-    how: "even": shards of equal length, wherever that cuts; "round_robin": whole parameters, given to the servers in
-    turn as TensorFlow's replica_device_setter did.
+    how: "even": shards of equal length, which may cut a parameter; "round_robin": whole parameters, given to the
+    servers in turn as TensorFlow's replica_device_setter did.
     flat: each parameter's place in the buffer.
-    order: of the parameters in the buffer.
+    order: of the parameters in the buffer, as numbers in `parameters`.
     offsets: shard i is buffer[offsets[i] : offsets[i + 1]].
-    Raises ValueError for no parameters, several dtypes, other devices and an unknown `how`.
+    Raises ValueError for no parameters, several dtypes, other devices or an unknown `how`.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], servers: int, how: str = "even") -> None:
@@ -31,7 +31,7 @@ class Shards:
             raise ValueError(f"servers hold parameters of one dtype, on the CPU, and these are {kinds or 'none'}")
         self.order = list(range(len(parameters)))
         if how == "round_robin":
-            self.order.sort(key=lambda i: i % servers)  # a sort that keeps the order of equals
+            self.order.sort(key=lambda i: i % servers)  # this sort keeps the order of equals
         self.flat = FlatBuffers([parameters[i] for i in self.order])
         (self.buffer,) = self.flat.buffers
         if how == "even":
@@ -41,10 +41,10 @@ class Shards:
             self.offsets = [sum(lengths[:s]) for s in range(servers + 1)]
 
     def piece(self, server: int, buffer: torch.Tensor | None = None) -> torch.Tensor:
-        """A server's part of a buffer, on the same memory.
+        """Return a server's part of a buffer, on the same memory.
 
         server: its number, from 0.
-        buffer: flat, as long as all shards together; None: the one that the parameters' places are in.
+        buffer: flat, as long as all shards together; None: the buffer that holds the parameters' places.
         """
         return (self.buffer if buffer is None else buffer)[self.offsets[server] : self.offsets[server + 1]]
 

@@ -1,4 +1,4 @@
-"""A training with parameter servers: the first ranks serve, the others work."""
+"""Training with parameter servers: the first ranks serve, the others work."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,22 +31,22 @@ def train_with_servers(
     shards: str = "even",
     on_update: Callable[[int], None] | None = None,
 ) -> Served:
-    """Make updates of a model on every server, of gradients that workers compute; what ranks say of it.
+    """Train a model with servers that update it and workers that compute gradients; return what ranks recorded.
 
     comm: mpi4py's communicator, or a virtual rank's; all its ranks call this. Ranks 0 to servers - 1 serve, the others
     work.
-    model: the same on all ranks; its values become rank 0's at the beginning, and on all ranks those of the servers in
-    the end. Buffers, such as batch norm's, stay each worker's own.
-    make_optimizer: called with one row of numbers on each server, so that it must treat each number alone, as SGD and
-    Adam do.
-    backward: on a worker, computes the gradients of its model at its next batch and returns the loss; it is given how
-    often it was called before.
-    updates: how many each server makes, 0 or more.
+    model: the same on all ranks. Its values become rank 0's at the beginning, and the servers' on all ranks at the end.
+    Buffers, such as batch norm's, stay each worker's own.
+    make_optimizer: called with one row of numbers on each server, so it must treat each number alone, as SGD and Adam
+    do.
+    backward: on a worker, computes the gradients of its model at its next batch and returns the loss. It takes the
+    number of earlier calls.
+    updates: number of updates on each server, 0 or more.
     policy: when a server applies gradients; None: Asynchronous().
     servers: 1 to comm.size - 1.
     shards: "even": every server holds equally many numbers; "round_robin": whole parameters, in turn.
     on_update: called on the only server after each update, with its number; there, `model` holds the newest weights.
-    None: nothing is called.
+    None: not called.
     Raises, on every rank: ValueError for numbers that make no sense, or differ between ranks, or for different models;
     FloatingPointError, which names rank and parameter, for a gradient that is not finite; RankFailed where one has
     ended.
@@ -63,7 +63,7 @@ def train_with_servers(
     with torch.no_grad():
         for p, view in zip(held.values(), weights.flat.views, strict=True):
             view.copy_(p)
-            p.data = view  # what arrives in the row is in the model
+            p.data = view  # weights that arrive in the row are in the model
     flat = FlatBuffers(list(held.values()))
     losses, begun = list[float](), 0.0
 
@@ -88,7 +88,7 @@ def train_with_servers(
     communicator.exchange("begins its training")
     begun = mpi.Wtime()
     side.run()
-    communicator.exchange("ends its training")  # first: a rank that raises ends, and others would tell of that
+    communicator.exchange("ends its training")  # first: a rank that raises ends, and others would report that
     if side.failure is not None:
         rank, parameter = side.failure
         raise not_finite(rank, names[parameter])
@@ -103,7 +103,7 @@ def train_with_servers(
 
 
 def _check(comm: Comm, servers: int, updates: int, policy: Policy, shards: str, on_update: Any) -> None:
-    """Raise ValueError, on every rank, for a training that cannot be, or that ranks were told of differently."""
+    """Raise ValueError, on every rank, for settings that make no sense, or that differ between ranks."""
     settings = comm.allgather((servers, updates, repr(policy), shards))
     if len(set(settings)) > 1:
         at = next(i for i in range(len(settings[0])) if len({each[i] for each in settings}) > 1)

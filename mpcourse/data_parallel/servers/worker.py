@@ -18,9 +18,9 @@ class Worker:
     """A worker's part of a training, on its own rank.
 
     communicator: of all servers and workers.
-    weights: those that its copy of the model lies in.
+    weights: the shards that hold its copy of the model.
     gradients: the row that `compute` writes a step's gradients to, as long as all shards together.
-    compute: computes them; returns which parameter's is not finite, or None.
+    compute: computes them; returns the number of a parameter whose gradient is not finite, or None.
     """
 
     def __init__(
@@ -36,21 +36,21 @@ class Worker:
         self.failure: Reason | None = None
 
     def run(self) -> None:
-        """Until all servers have said that it was the last step. `failure` says why, if that was too early."""
+        """Work until all servers have announced the last step. `failure` says why, if that was too early."""
         serving = list(range(len(self.weights.lengths)))
         coming = self._receive(serving)
         while serving := self._arrive(coming):
             if self.failure is None:
                 bad = self.compute()
                 self.failure = None if bad is None else (self.comm.rank, bad)
-            coming = self._receive(serving)  # so that no answer has to wait
+            coming = self._receive(serving)  # first, so that no answer has to wait
             self._push(serving)
 
     def _receive(self, servers: list[int]) -> list[tuple[int, Any]]:
         return [(s, self.comm.Irecv(mpi_buffer(self.weights.piece(s)), s)) for s in servers]
 
     def _arrive(self, coming: list[tuple[int, Any]]) -> list[int]:
-        """Wait for these weights. The servers that want another gradient."""
+        """Wait for these weights. Return the servers that want another gradient."""
         wanted = []
         for server, request in coming:
             status = self.mpi.Status()

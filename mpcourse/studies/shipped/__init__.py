@@ -3,8 +3,8 @@
 NAME.toml is the study, the folder NAME its results. lessons/studies/README.md says how they were made. Programs have
 moved since: a manifest's command names them where they were or are.
 
-Only seconds depend on what else the machine does, so lessons take them from glyphs-time alone, whose manifest has the
-machine's noise. Accuracies and counts of updates do not, and most of these studies are older than that record.
+Only seconds depend on what else the machine does, so lessons take them only from glyphs-time, whose manifest has the
+machine's noise. Accuracies and numbers of updates do not, and most of these studies are older than that record.
 """
 
 import json
@@ -22,7 +22,10 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Shipped:
-    """study: the grid. rows: one for each run, as in runs.csv. curves: by a run's number. manifest: where and when."""
+    """A study's results.
+
+    study: the grid. rows: one for each run, as in runs.csv. curves: by a run's number. manifest: where and when.
+    """
 
     study: Study
     rows: list[Row]
@@ -30,7 +33,7 @@ class Shipped:
     manifest: dict[str, Any]
 
     def chosen(self, **wanted: Any) -> list[Row]:
-        """The rows with these values, such as batch=32."""
+        """Return the rows with these values, such as batch=32."""
         return [row for row in self.rows if all(row[name] == value for name, value in wanted.items())]
 
     def curves_of(self, rows: list[Row]) -> list[LearningCurve]:
@@ -38,11 +41,12 @@ class Shipped:
 
 
 def names() -> list[str]:
+    """List the studies that are shipped."""
     return sorted(path.parent.name for path in FOLDER.glob("*/runs.csv"))
 
 
 def shipped(name: str) -> Shipped:
-    """The study of this name. Raises UserError, with the names there are, for any other."""
+    """Return the study of this name. Raises UserError, with the names of all studies, for any other name."""
     if name not in names():
         raise UserError(f"no study is called {name!r}: there are {', '.join(names())}")
     results = FOLDER / name
@@ -52,7 +56,7 @@ def shipped(name: str) -> Shipped:
 
 
 def shipped_noise(name: str = "glyphs-noise") -> list[Row]:
-    """The rows of a study's noise.csv: a dict for each record of each run.
+    """Return the rows of a study's noise.csv: a dict for each record of each run.
 
     Keys: run, batch, rate, seed, step, test_accuracy, gradient_square, trace.
     """

@@ -10,9 +10,10 @@ FILE = Path(__file__).with_name("shipped.json")
 
 @dataclass(frozen=True)
 class Runs:
-    """Trainings in one way, by seed. Looks at the accuracy (percent) came after so many updates, gradients and seconds.
+    """Trainings in one way, by seed.
 
-    accuracy: for each seed, one number for each look. staleness: of the gradients that were used, on average.
+    updates, gradients, seconds: when the accuracy was measured. accuracy: in percent, for each seed one number for each
+    measurement. staleness: of the gradients that were used, on average.
     """
 
     updates: list[int]
@@ -23,11 +24,11 @@ class Runs:
 
     @property
     def final(self) -> list[float]:
-        """The accuracy in the end, by seed."""
+        """The accuracy at the end, by seed."""
         return [seed[-1] for seed in self.accuracy]
 
     def seconds_to(self, percent: float) -> float:
-        """When the mean over the seeds was first seen at this accuracy or above. Raises ValueError if it never was."""
+        """Return when the mean over the seeds first reached this accuracy. Raises ValueError if it never did."""
         for seconds, looks in zip(self.seconds, zip(*self.accuracy, strict=True), strict=True):
             if fmean(looks) >= percent:
                 return seconds
@@ -35,17 +36,17 @@ class Runs:
 
 
 def shipped_ways(slowness: str) -> dict[str, Runs]:
-    """name of a way -> its trainings, where "one slow" worker is, or each is slow "now and then"."""
+    """Return name of a way -> its trainings, where "one slow" worker is slow, or each is slow "now and then"."""
     return {name: Runs(**runs) for name, runs in _read()["ways"][slowness].items()}
 
 
 def shipped_delay() -> dict[float, dict[str, list[float]]]:
-    """learning rate -> "no delay" and "double buffering" -> the accuracy in the end (percent), by seed."""
+    """Return learning rate -> "no delay" and "double buffering" -> the accuracy at the end (percent), by seed."""
     return {float(rate): accuracies for rate, accuracies in _read()["delay"].items()}
 
 
 def shipped_staleness() -> dict[float, list[list[float]]]:
-    """learning rate -> for each of `study.STALENESS` the accuracy in the end (percent), by seed."""
+    """Return learning rate -> for each of `study.STALENESS` the accuracy at the end (percent), by seed."""
     return {float(rate): accuracies for rate, accuracies in _read()["stale"].items()}
 
 

@@ -4,7 +4,7 @@ from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Synch
 from mpcourse.studies.staleness.training import Way, now_and_then, one_slow
 
 WORKERS, SEEDS = 8, 40
-RATE = 0.1  # for an update of one gradient; the mean of eight bears eight times as much
+RATE = 0.1  # for an update of one gradient; the mean of eight allows eight times as much
 WAYS = {
     "synchronous": Way(8 * RATE, Synchronous()),
     "1 backup worker": Way(8 * RATE, Synchronous(backup=1)),

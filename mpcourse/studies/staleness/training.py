@@ -1,4 +1,4 @@
-"""One training of digits by eight workers, of whom some are slow: accuracy after each stretch of gradients."""
+"""One training of digits by eight workers, some of them slow: accuracy after each stretch of gradients."""
 
 import random
 from collections.abc import Callable
@@ -21,31 +21,32 @@ from mpcourse.virtual import compute, mpi_of, run
 
 FAST, SLOW = 0.01, 0.04  # seconds of a step
 BATCH = 16
-EVERY = 32  # gradients between two looks at the accuracy
+EVERY = 32  # gradients between two measurements of the accuracy
 Slowness = Callable[[int, int], float]
 
 
 def one_slow(worker: int, step: int) -> float:
-    """Seconds of a step, where worker 0 is always slow."""
+    """Return the seconds of a step, where worker 0 is always slow."""
     return SLOW if worker == 0 else FAST
 
 
 def now_and_then(worker: int, step: int) -> float:
-    """Seconds of a step, where each worker is slow in one step of four on average, drawn at random: each time alike."""
+    """Return the seconds of a step, where each worker is slow in a random quarter of its steps, always the same."""
     return SLOW if random.Random(f"{worker} {step}").random() < 0.25 else FAST
 
 
 def alike(worker: int, step: int) -> float:
-    """Seconds of a step, where nobody is slow."""
+    """Return the seconds of a step, where no worker is slow."""
     return FAST
 
 
 @dataclass(frozen=True)
 class Way:
-    """How workers share what they learn. rate: of plain SGD, for an update.
+    """How workers share what they learn.
 
-    policy: of a parameter server. Without one, local SGD: ranks average their parameters after every `period` steps.
-    double_buffering: instead of that, each step applies the mean gradient of the step before.
+    rate: of plain SGD, for an update. policy: of a parameter server. Without one, local SGD: ranks average their
+    parameters after every `period` steps. double_buffering: instead of that, each step applies the mean gradient of the
+    step before.
     """
 
     rate: float
@@ -54,7 +55,7 @@ class Way:
     double_buffering: bool = False
 
     def gradients_of_an_update(self, workers: int) -> int:
-        """How many gradients, each of BATCH examples, an update is made of."""
+        """Return how many gradients, each of BATCH examples, make an update."""
         if self.policy is None:
             return workers
         return workers - self.policy.backup if isinstance(self.policy, Synchronous) else 1
@@ -75,7 +76,7 @@ class Curve:
 
 
 def train(way: Way, slowness: Slowness, workers: int = 8, gradients: int = 640, seed: int = 0) -> Curve:
-    """The curve of one training. The seed decides weights and batches, which are a worker's own whatever the way."""
+    """Return the curve of one training. The seed decides weights and batches, which do not depend on the way."""
     return (
         _locally(way, slowness, workers, gradients, seed)
         if way.policy is None
@@ -84,7 +85,7 @@ def train(way: Way, slowness: Slowness, workers: int = 8, gradients: int = 640, 
 
 
 def accuracy(model: nn.Module) -> float:
-    """On the test images, in percent."""
+    """Return the accuracy on the test images, in percent."""
     test = digits().test
     with torch.no_grad():
         return 100 * (model(test.images).argmax(1) == test.labels).double().mean().item()
@@ -96,7 +97,7 @@ def _model(seed: int) -> nn.Module:
 
 
 def _batches(model: nn.Module, comm: Comm, worker: int, slowness: Slowness, seed: int) -> Callable[[int], float]:
-    """`backward(step)` of a worker: the loss of its next batch, whose gradients it leaves in `model`."""
+    """Return `backward(step)` of a worker: the loss of its next batch, whose gradients it leaves in `model`."""
     train, generator = digits().train, torch.Generator().manual_seed(1000 * seed + worker)
 
     def backward(step: int) -> float:

@@ -1,18 +1,18 @@
-"""The "vgpu" backend, and which accelerator torch finds: in a box a virtual GPU, elsewhere what this machine has.
+"""The "vgpu" backend, and which accelerator torch finds: a virtual GPU in a box, this machine's elsewhere.
 
-A DataLoader with pin_memory=True asks for it, and torch.distributed in `barrier` and in `fully_shard`.
+A DataLoader with pin_memory=True asks for it, and so do `barrier` and `fully_shard` of torch.distributed.
 """
 
 import torch
 
 from mpcourse.virtual.gpus.box import box_here
 
-# Asked before the backend has its name: from then on torch takes that for this machine's accelerator.
+# Read before the backend has its name: from then on torch takes the backend for this machine's accelerator.
 _FOUND = torch._C._get_accelerator()
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
-    """What torch's C++ code asks the backend."""
+    """What torch's C++ code asks of the backend."""
 
     def is_available(self) -> bool:
         return box_here() is not None
@@ -24,12 +24,12 @@ torch._C._acc.register_python_privateuseone_hook(_hooks)
 
 
 def _current_accelerator(check_available: bool = False) -> torch.device | None:
-    """`torch.accelerator.current_accelerator`, in and outside of a box."""
+    """Return `torch.accelerator.current_accelerator`, in and outside of a box."""
     box = box_here()
     if box is not None:
         return torch.device(box.devices[0].type)
     return None if _FOUND.type == "cpu" or (check_available and not torch.accelerator.is_available()) else _FOUND
 
 
-# The one patch that stays outside of a box: torch's own would say "vgpu" there.
+# The one patch that stays outside of a box, because torch's own function would say "vgpu" there.
 torch.accelerator.current_accelerator = _current_accelerator

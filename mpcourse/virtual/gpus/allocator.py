@@ -1,9 +1,10 @@
-"""A model of CUDA's caching allocator: what torch asks the driver for, beside what tensors use.
+"""A model of CUDA's caching allocator: what torch requests from the driver, in addition to what tensors use.
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp at its default settings, for one stream. Sizes are rounded up
-to 512 bytes. Requests up to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments of 20 MiB; larger
-ones get segments of their own, rounded up to 2 MiB. The smallest free block that is large enough is taken, and split
-where enough remains. Freed neighbours merge. Where the device is full, segments without a tensor are given back first.
+to 512 bytes. Requests up to 1 MiB are cut from segments of 2 MiB, and requests below 10 MiB from segments of 20 MiB.
+Larger ones get segments of their own, rounded up to 2 MiB. The smallest free block that is large enough is taken, and
+split where enough remains. Freed neighbours merge. Where the device is full, segments without a tensor are returned
+first.
 """
 
 import bisect
@@ -11,13 +12,13 @@ import itertools
 
 KiB, MiB = 2**10, 2**20
 ROUND = 512
-SMALL = MiB  # the largest request that small segments serve
+SMALL = MiB  # the largest request that is cut from a small segment
 SMALL_SEGMENT, LARGE_SEGMENT, LARGE_ROUND = 2 * MiB, 20 * MiB, 2 * MiB
 MIN_LARGE = 10 * MiB  # requests from here on get a segment of their own
 
 
 class Chunk:
-    """Part of a segment: free or used; `before` and `after` are its neighbours there."""
+    """Part of a segment: free or used; `before` and `after` are its neighbours in the segment."""
 
     __slots__ = ("after", "before", "free", "number", "size", "small")
 
@@ -37,7 +38,7 @@ class CachingAllocator:
         self._number = itertools.count()
 
     def allocate(self, nbytes: int) -> Chunk | None:
-        """A chunk of at least `nbytes`, or None where the device is full."""
+        """Return a chunk of at least `nbytes`, or None where the device is full."""
         size = max(ROUND, -(-nbytes // ROUND) * ROUND)
         small = size <= SMALL
         free = self._free[small]
@@ -62,7 +63,7 @@ class CachingAllocator:
         return chunk
 
     def release(self, chunk: Chunk) -> None:
-        """Give a chunk back to the cache; it merges with free neighbours."""
+        """Return a chunk to the cache; it merges with free neighbours."""
         self.allocated -= chunk.size
         for other in (chunk.before, chunk.after):
             if other is not None and other.free:
@@ -80,7 +81,7 @@ class CachingAllocator:
         bisect.insort(self._free[chunk.small], (chunk.size, chunk.number, chunk))
 
     def empty_cache(self) -> None:
-        """Give segments without a tensor back to the driver."""
+        """Return segments without a tensor to the driver."""
         for small, free in self._free.items():
             whole = [c for _, _, c in free if c.before is None and c.after is None]
             self.reserved -= sum(c.size for c in whole)

@@ -9,8 +9,8 @@ from torch.amp import GradScaler
 
 from mpcourse.virtual.gpus.box import Box, box_here
 
-# In a box both names mean its devices: torch's own modules ask for "cuda", as nn.MultiheadAttention does before it
-# takes its fused path, and programs that were written for CUDA have it in their regions.
+# In a box both names mean its devices. torch's own modules ask for "cuda", as nn.MultiheadAttention does before it
+# takes its fused path, and programs that were written for CUDA name it in their regions.
 _TWINS = {"cuda": "vgpu", "vgpu": "cuda"}
 
 _enter, _exit = torch.autocast.__enter__, torch.autocast.__exit__
@@ -45,7 +45,7 @@ def _dry_box() -> Box | None:
 
 @contextlib.contextmanager
 def _reading(box: Box, value: float) -> Iterator[None]:
-    """In here `item()` of a tensor without data waits for its device, as ever, and says `value`."""
+    """Let `item()` of a tensor without data wait for its device, as usual, and return `value`, within this context."""
     box.stand_in = value
     try:
         yield
@@ -54,7 +54,7 @@ def _reading(box: Box, value: float) -> Iterator[None]:
 
 
 def maybe_step(self: Any, optimizer: Any, state: dict, *args: Any, **kwargs: Any) -> Any:
-    """Without data no gradient is found to be infinite: every step is taken."""
+    """Take every step in a dry box, because without data no gradient is found to be infinite."""
     if (box := _dry_box()) is None:
         return _step(self, optimizer, state, *args, **kwargs)
     with _reading(box, 0.0):
@@ -64,7 +64,7 @@ def maybe_step(self: Any, optimizer: Any, state: dict, *args: Any, **kwargs: Any
 
 
 def _without_data(self: Any) -> tuple[float, int]:
-    """The scale, and the steps since it last grew, where every step is taken."""
+    """Return the scale, and the steps since it last grew, where every step is taken."""
     return self.__dict__.get("_counted") or (self._init_scale, self._init_growth_tracker)
 
 

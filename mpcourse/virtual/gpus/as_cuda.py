@@ -1,4 +1,4 @@
-"""`virtual_gpus(2, as_cuda=True)`: the box's GPUs answer to "cuda", so that a program that names it runs as it is."""
+"""`virtual_gpus(2, as_cuda=True)`: the box's GPUs answer to "cuda", so that programs that name it run unchanged."""
 
 import importlib
 import sys
@@ -17,16 +17,16 @@ _MODULES = {
                  ".gds", ".green_contexts")
 }  # fmt: skip
 _OF_BACKENDS = ("blas_workspace_size", "cublas_workspace_size", "cublaslt_workspace_size")
-# torch.cuda's own, in which no device is asked.
+# Names of torch.cuda that stay torch's own, because they ask no device.
 KEPT = {
     *("amp", "classproperty", "cudaStatus", "CudaError", "DeferredCudaCallError", "get_gencode_flags"),
     *("has_half", "has_magma", "is_initialized", "default_generators"),
-    "is_bf16_supported",  # torch_patches.TABLE has it, also for boxes that are not asked as torch.cuda
+    "is_bf16_supported",  # in torch_patches.TABLE, because boxes without as_cuda need it, too
 }
 
 
 def _names(module: Any) -> Iterator[str]:
-    """The public names of a module of torch.cuda that are its own: no modules, and nothing that it imports."""
+    """Yield the public names of a module of torch.cuda that are its own, without modules and imported names."""
     for name in dir(module):
         value = getattr(module, name, None)
         if name.startswith("_") or isinstance(value, types.ModuleType):
@@ -36,7 +36,7 @@ def _names(module: Any) -> Iterator[str]:
 
 
 class _Refused(type):
-    """What is not offered: a class, as what asks isinstance of it goes on."""
+    """What is not offered: a class, so that code that only checks isinstance with it continues."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(cls.__doc__)
@@ -54,7 +54,7 @@ class _Refused(type):
 
 
 def _refused(name: str) -> type:
-    """name: as a program writes it, `torch.cuda.memory_usage`."""
+    """Make what refuses a name. name: as a program writes it, `torch.cuda.memory_usage`."""
     of_vgpu = sys.modules["mpcourse.virtual.gpus.vgpu"]
     text = f"virtual GPUs do not offer {name}{of_vgpu.instead(name.removeprefix('torch.cuda.'))}"
     return _Refused(name.rpartition(".")[2], (), {"__doc__": text})
@@ -64,7 +64,7 @@ _set_default_device = torch.set_default_device
 
 
 def cuda_patches(box: "Box") -> Iterator[tuple[Any, str, Any]]:
-    """The patches that have torch.cuda ask `box` what torch.vgpu asks it, and refuse, when called, all else of it."""
+    """Yield patches that make torch.cuda ask `box` what torch.vgpu asks it, and refuse all other calls."""
     offered = vars(sys.modules["mpcourse.virtual.gpus.vgpu"])
     ours = {n: v for n, v in offered.items() if getattr(v, "__module__", "").startswith("mpcourse.virtual.")}
     for path, short in _MODULES.items():
@@ -74,7 +74,7 @@ def cuda_patches(box: "Box") -> Iterator[tuple[Any, str, Any]]:
             yield module, name, ours[name] if own else _refused(f"{path}.{name}")
     for name in (*_OF_BACKENDS, "cufft_plan_cache"):
         yield torch.backends.cuda, name, _refused(f"torch.backends.cuda.{name}")
-    yield torch.cuda, "default_generators", (torch.default_generator,) * len(box.devices)  # they draw from the CPU's
+    yield torch.cuda, "default_generators", (torch.default_generator,) * len(box.devices)  # the CPU's draws for all
 
     def set_default_device(device: Any) -> None:
         named_cuda = device is not None and torch.device(device).type == "cuda"
@@ -84,12 +84,12 @@ def cuda_patches(box: "Box") -> Iterator[tuple[Any, str, Any]]:
 
 
 def virtual(box: "Box", device: Any) -> torch.device:
-    """The device that torch is given for one that the program names: "vgpu:1" for "cuda:1"."""
+    """Return the device that torch gets for the one that the program names: "vgpu:1" for "cuda:1"."""
     return torch.device("vgpu", box.gpu_index(device))
 
 
 def cuda(mode: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-    """`Tensor.cuda(device, non_blocking)`."""
+    """Do `Tensor.cuda(device, non_blocking)`."""
     given = dict(zip(("device", "non_blocking"), args[1:], strict=False)) | kwargs
     device, non_blocking = given.get("device"), given.get("non_blocking")
     return mode.move(args[0], mode.box.index_of(_named(device)), bool(non_blocking))
@@ -101,7 +101,7 @@ def is_cuda(mode: Any, func: Any, args: tuple, kwargs: dict) -> bool:
 
 
 def type_of(mode: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-    """`Tensor.type()` names the device's kind."""
+    """Do `Tensor.type()`, which names the device's kind."""
     block = mode.box.block_of(args[0])
     if len(args) > 1 or kwargs or block is None:
         return func(*args, **kwargs)

@@ -1,9 +1,9 @@
-"""Attention as CUDA does it: which kernel torch takes, in which order that writes its result, and what it keeps.
+"""Attention as CUDA does it: which kernel torch takes, in which order it writes its result, and what it keeps.
 
 torch takes the first kernel of its list that can do what is asked (aten/src/ATen/native/transformers/cuda/
 sdp_utils.cpp). FlashAttention and cuDNN do half precision, and write in the query's order. The memory-efficient kernel
-writes (batch, tokens, heads, width). None keeps the weights, and with dropout none keeps a mask. What none can do,
-torch does by products and softmax. The values are those that torch gives on a CPU.
+writes (batch, tokens, heads, width). None of them keeps the weights, and with dropout none keeps a mask. What no kernel
+can do, torch does by products and softmax. The values are those that torch gives on a CPU.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _AUTOGRAD = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
 def _choice(
     gpu: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, causal: bool, grouped: bool
 ) -> SDPBackend:
-    """`select_sdp_backend`. Raises RuntimeError where the switches of torch.backends.cuda leave no kernel."""
+    """Choose as `select_sdp_backend` does. Raises RuntimeError where torch.backends.cuda's switches leave no kernel."""
     order = list(map(SDPBackend, torch._C._get_sdp_priority_order()))
     if gpu.capability[0] in (9, 10):
         order.remove(SDPBackend.CUDNN_ATTENTION)
@@ -76,9 +76,8 @@ def _choice(
         SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled,
     }
     for backend in order:
-        if backend == SDPBackend.MATH or fused:
-            if backend in can and can[backend]():
-                return backend
+        if (backend == SDPBackend.MATH or fused) and backend in can and can[backend]():
+            return backend
     raise RuntimeError(
         f"no kernel of attention that torch.nn.attention.sdpa_kernel leaves switched on takes {tuple(q.shape)} "
         f"{str(q.dtype).removeprefix('torch.')}{' with a mask' if mask is not None else ''}: leave SDPBackend.MATH on"
@@ -86,7 +85,7 @@ def _choice(
 
 
 def _invalid(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> bool:
-    """Whether torch refuses the arguments on any device."""
+    """Return whether torch refuses the arguments on any device."""
     wrong = min(q.dim(), k.dim(), v.dim()) < 2 or not q.dtype == k.dtype == v.dtype
     wrong_mask = mask is not None and mask.dtype not in (torch.bool, torch.float32, q.dtype)
     return wrong or wrong_mask or (mask is not None and causal)
@@ -96,7 +95,7 @@ def _attention(
     mode: DispatchMode, func: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None,
     p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """scaled_dot_product_attention (aten/src/ATen/native/transformers/attention.cpp)."""
+    """Do scaled_dot_product_attention (aten/src/ATen/native/transformers/attention.cpp)."""
     judged(func, (query, key, value, mask), {}, mode.box)
     if torch.is_autocast_enabled("vgpu"):
         query, key, value, mask = (autocast.cast(t, autocast.region_dtype()) for t in (query, key, value, mask))
@@ -128,7 +127,7 @@ def _attention(
 
 
 def _aligned(mask: Tensor) -> Tensor:
-    """The mask in rows that begin at multiples of 8 numbers, which the kernel wants; else a copy that has them."""
+    """Return the mask in rows that begin at multiples of 8 numbers, as the kernel needs it; a copy if necessary."""
     if mask.stride(-1) == 1 and all(stride % 8 == 0 for stride in mask.stride()[:-1]):
         return mask
     return F.pad(mask, (0, 8 - mask.shape[-1] % 8))[..., : mask.shape[-1]]
@@ -140,7 +139,7 @@ def _aligned(mask: Tensor) -> Tensor:
 def _on_cpu(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, causal: bool, scale: float | None
 ) -> tuple[Tensor, Any]:
-    """torch's result on a CPU, and what its backward needs: sums of rows, or the state of the random numbers."""
+    """Return torch's result on a CPU, and what its backward needs: sums of rows, or the random numbers' state."""
     options: dict[str, Any] = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
     if torch._fused_sdp_choice(q, k, v, mask, p, causal, **options) == SDPBackend.FLASH_ATTENTION.value:
         flash = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -183,7 +182,7 @@ def _backward(func: Any) -> Callable[..., Any]:
                 y = F.scaled_dot_product_attention(of_q, of_k, of_v, bias, p, causal, scale=scale, enable_gqa=grouped)
                 wanted = [of_q, of_k, of_v, bias] if learned and bias is not None else [of_q, of_k, of_v]
                 grads = torch.autograd.grad(y, wanted, grad)
-            if learned and mask is not None:  # autograd sums up what comes back for the expanded mask: it is done here
+            if learned and mask is not None:  # autograd would sum what returns for the expanded mask; here it is done
                 whole = torch.zeros(mask.shape, dtype=mask.dtype)
                 whole[tuple(map(slice, grads[3].shape))] = grads[3]
                 grads = (*grads[:3], whole)
@@ -195,20 +194,20 @@ def _backward(func: Any) -> Callable[..., Any]:
 
 
 def _unexpanded(mask: Tensor) -> Tensor:
-    """The mask before `expand`, as far as can be seen: of each dimension that repeats one row, that row."""
+    """Return the mask before `expand`, as far as it can be seen: of each dimension that repeats one row, that row."""
     for dim, stride in enumerate(mask.stride()):
         mask = mask.narrow(dim, 0, 1) if stride == 0 else mask
     return mask
 
 
 def _filled(func: Any, args: tuple) -> list[Any]:
-    """The arguments, with the defaults of those left out."""
+    """Return the arguments, with defaults for those that were left out."""
     return [*args, *(a.default_value for a in func._schema.arguments[len(args) :] if not a.kwarg_only)]
 
 
 @contextlib.contextmanager
 def _recording() -> Iterator[None]:
-    """In here, below autograd, autograd records nevertheless, and no mode sees its backward."""
+    """Let autograd record within this context, although it is below autograd, unseen by modes."""
     include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     with paused(), torch.enable_grad(), torch._C._ForceDispatchKeyGuard(include, exclude - _AUTOGRAD):
         yield

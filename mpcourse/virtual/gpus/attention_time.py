@@ -1,8 +1,8 @@
-"""What fused attention takes: its two products, and the softmax between them, which tensor cores cannot compute.
+"""The time of fused attention: its two products, and the softmax between them, which tensor cores cannot compute.
 
 There are three kernels: cuDNN's, FlashAttention-2, and CUTLASS's ("efficient"). Products run at the rate of other
-products. Each score, of a query and a key, costs some float32 operations besides. How many was fitted to published
-kernels with long sequences, in TFLOP/s with head dimensions of 64 and 128:
+products. In addition, each score, of a query and a key, costs some float32 operations. Their number was fitted to
+published kernels with long sequences, in TFLOP/s with head dimensions of 64 and 128:
 
 | kernel | GPU | published | ours |
 |---|---|---|---|
@@ -14,7 +14,7 @@ kernels with long sequences, in TFLOP/s with head dimensions of 64 and 128:
 
 Sources: Dao 2023, FlashAttention-2 (73 % of the peak forward; the figure of both passes is in the repository's README,
 where CUTLASS's kernel is called xformers); Shah et al. 2024, FlashAttention-3, figures 5 and 6 (cuDNN). On other GPUs
-a score needs as many operations, and they have their own peak of float32.
+a score is assumed to need as many operations, at their own peak of float32.
 """
 
 import math
@@ -24,10 +24,10 @@ import torch
 
 from mpcourse.virtual.specs import GPU
 
-# Float32 operations for each score besides the products, forward and backward.
+# Float32 operations for each score in addition to the products, forward and backward.
 SOFTMAX = {"flash": (7, 32), "cudnn": (19, 46), "efficient": (55, 130)}
-# A short sequence is slower: as if each query saw so many keys more, forward and backward, without and with a causal
-# mask. The kernel begins and ends once for each block of queries, and computes a block on the diagonal whole.
+# A short sequence is slower, as if each query saw this many more keys, forward and backward, without and with a causal
+# mask: the kernel begins and ends once for each block of queries, and computes a block on the diagonal whole.
 MORE_KEYS = ((100, 180), (250, 310))
 
 
@@ -35,10 +35,10 @@ def attention_seconds(
     gpu: GPU, kernel: str, dtype: torch.dtype, query: Sequence[int], flops: int, *, backward: bool, causal: bool,
     tf32: bool,
 ) -> float:  # fmt: skip
-    """Seconds on the device, without a kernel's least.
+    """Return the seconds on the device, without a kernel's minimum.
 
     kernel: a key of SOFTMAX. dtype: of query, key and value. query: its shape, (batch, heads, queries, head
-    dimension). flops: of all products, those of scores under a causal mask left out.
+    dimension). flops: of all products, without those of scores under a causal mask.
     """
     width = query[-1]
     scores = flops / ((10 if backward else 4) * width)

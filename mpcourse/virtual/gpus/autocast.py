@@ -1,16 +1,16 @@
-"""Automatic mixed precision on virtual GPUs, by the lists that CUDA has.
+"""Automatic mixed precision on virtual GPUs, by CUDA's lists.
 
 torch gives autocast a dispatch key for each kind of device, in front of autograd, so that autograd saves what was cast.
-That of the "vgpu" backend is AutocastPrivateUse1. The tensors of a box are CPU or meta tensors and do not carry that
-key; a thread that is in a box (modes.py) sets it for all of them. `torch.autocast("vgpu")` switches it, as every
-autocast does its own, and so nesting, decorators, `custom_fwd` and activation checkpointing need nothing from here. The
-kernels below cast the tensors that are on a virtual GPU, and pass the call on.
+The "vgpu" backend's is AutocastPrivateUse1. The tensors of a box are CPU or meta tensors and do not carry that key; a
+thread that is in a box (modes.py) sets it for all of them. `torch.autocast("vgpu")` switches it, as every autocast does
+its own. So nesting, decorators, `custom_fwd` and activation checkpointing need no code here. The kernels below cast the
+tensors that are on a virtual GPU, and pass the call on.
 
 The values are those of the CPU's own kernels in bfloat16 or float16. They are also those of `torch.autocast("cpu")`
-where the two lists agree. They do not in layer_norm, group_norm, softmax, exp, pow, sum, norm and the other operations
-that only CUDA computes in float32; nor in cross_entropy, which the CPU computes in float32 as a whole, and CUDA as
-log_softmax in the dtype of its input and nll_loss in float32; nor in 3-D pooling, padding, linear
-algebra and Fourier transforms, which only the CPU does in float32.
+where the two lists agree. The lists differ in layer_norm, group_norm, softmax, exp, pow, sum, norm and the other
+operations that only CUDA computes in float32; in cross_entropy, which the CPU computes in float32 as a whole, and CUDA
+as log_softmax in the dtype of its input and nll_loss in float32; and in 3-D pooling, padding, linear algebra and
+Fourier transforms, which only the CPU computes in float32.
 
 Sources in torch: aten/src/ATen/autocast_mode.h has the lists and the policies, autocast_mode.cpp the cache.
 """
@@ -30,9 +30,9 @@ KEY = torch._C._dispatch_key_parse("AutocastPrivateUse1")
 _KEYS = torch._C.DispatchKeySet(KEY)
 
 # What CUDA's autocast does with an operation (AT_FORALL_LOWER_PRECISION_FP and its like in autocast_mode.h).
-# Operations of no list run in the dtypes that they are given.
+# Operations in no list run in the dtypes that they are given.
 POLICIES: dict[str, tuple[str, ...]] = {
-    # All inputs in the dtype of the region, float16 unless it says otherwise.
+    # All inputs are cast to the dtype of the region, float16 unless it names another one.
     "lower precision": (
         "_convolution.deprecated", "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
         "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "prelu", "addmm", "addmv", "addr", "matmul",
@@ -40,7 +40,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
         "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
         "_scaled_dot_product_flash_attention", "scaled_dot_product_attention",
     ),
-    # All inputs in float32.
+    # All inputs are cast to float32.
     "float32": (
         "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt",
         "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm",
@@ -53,14 +53,14 @@ POLICIES: dict[str, tuple[str, ...]] = {
         "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d", "_upsample_bilinear2d_aa",
         "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bicubic2d_aa",
     ),
-    # The result in float32 where the caller asks for no other dtype; the input is not cast beforehand.
+    # The result is in float32 where the caller asks for no other dtype; the input is not cast beforehand.
     "float32 result": (
         "prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "linalg_vector_norm",
         "linalg_matrix_norm", "linalg_matrix_norm.str_ord", "sum", "sum.dim_IntList",
     ),
-    # The same of overloads that take no dtype: the overload that takes one is called.
+    # The same for overloads that take no dtype: the overload that takes one is called.
     "float32 overload": ("norm.Scalar", "norm.ScalarOpt_dim"),
-    # All inputs in the widest dtype among them.
+    # All inputs are cast to the widest dtype among them.
     "promote": (
         "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot",
         "scatter_add",
@@ -71,7 +71,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
 
 
 def eligible(x: Any) -> bool:
-    """Whether autocast casts `x`: a floating-point tensor on a virtual GPU, but for float64."""
+    """Return whether autocast casts `x`: a floating-point tensor on a virtual GPU, except float64."""
     return (
         isinstance(x, Tensor)
         and x.is_floating_point()
@@ -90,7 +90,7 @@ def region_dtype() -> torch.dtype:
 
 class _Casts(threading.local):
     def __init__(self) -> None:
-        self.of: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # id of a weight -> the weight, and it cast
+        self.of: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # id of a weight -> the weight, and its cast copy
 
 
 _casts = _Casts()
@@ -98,15 +98,15 @@ _clear = torch.clear_autocast_cache
 
 
 def clear_cache() -> None:
-    """torch.autocast calls it when its outermost region is left."""
+    """Clear the cache; torch.autocast calls this when its outermost region is left."""
     _casts.of.clear()
     _clear()
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
-    """`x`, or the tensors in the list `x`, in `dtype`, as far as they are eligible; a weight is cast once a region.
+    """Return `x`, or the tensors in the list `x`, in `dtype`, if they are eligible; cast a weight once per region.
 
-    As in torch, what is kept are casts of float32 leaves that require gradients to the region's own dtype.
+    As in torch, the cache keeps casts of float32 leaves that require gradients to the region's own dtype.
     """
     if isinstance(x, list | tuple):
         return [cast(each, dtype) for each in x]
@@ -126,7 +126,7 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
     entry = _casts.of.get(id(x))
     if entry is not None and entry[0]() is x:
         return entry[1]
-    with torch.enable_grad():  # so that one made without serves a later use with gradients
+    with torch.enable_grad():  # so that a cast made without gradients also serves a later use with them
         made = x.to(dtype)
     _casts.of[id(x)] = weakref.ref(x), made
     return made
@@ -138,7 +138,7 @@ Kernel = Callable[..., Any]
 
 
 def _behind(run: Kernel) -> Kernel:
-    """The kernel: autocast is off in what it calls, and torch functions are those of torch."""
+    """Return the kernel: autocast is off in what it calls, and torch functions are torch's own."""
 
     @functools.wraps(run)
     def kernel(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What autograd does in a box. It asks no mode, so these functions take the place of torch's own.
+"""What autograd does in a box. Autograd asks no mode, so these functions replace torch's own.
 
-Each of them is torch's own in a thread without a box.
+In a thread without a box, each of them calls torch's own function.
 """
 
 from typing import Any
@@ -17,15 +17,15 @@ from mpcourse.virtual.gpus.unplaced import note_devices, place, place_gradients,
 
 Tensor = torch.Tensor
 
-# While a mode handles a function it is off, and `loss.backward()` is such a function. But backward runs Python code:
-# the backward of an autograd.Function, hooks, the forward that a checkpoint repeats. All these must see devices.
+# A mode is off while it handles a function, and `loss.backward()` is such a function. But backward runs Python code:
+# the backward of an autograd.Function, hooks, the forward that a checkpoint repeats. All of these must see devices.
 _run_backward = torch.autograd.graph._engine_run_backward
 
 
 def run_backward(outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run a backward pass, and in a box have its Python code see devices."""
+    """Run a backward pass, and in a box let its Python code see devices."""
     mode = mode_here()
-    if mode is None or mode.dispatch.depth:  # depth: outside of the virtual world, as kernels.py runs it
+    if mode is None or mode.dispatch.depth:  # depth: outside of the virtual world, where kernels.py runs it
         return _run_backward(outputs, gradients, *args, **kwargs)
     gradients = _checked_roots(mode, outputs, gradients)
     if mode in _get_current_function_mode_stack():
@@ -44,7 +44,7 @@ def run_backward(outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _checked_roots(mode: FunctionMode, outputs: Any, gradients: Any) -> tuple:
-    """Gradients to begin with are where the outputs are (torch/csrc/autograd/engine.cpp, `validate_outputs`)."""
+    """Check that the first gradients are where the outputs are (torch/csrc/autograd/engine.cpp, `validate_outputs`)."""
     checked = list(gradients)
     with torch._C.DisableTorchFunction():
         for i, (output, gradient) in enumerate(zip(outputs, gradients, strict=False)):
@@ -60,13 +60,13 @@ def _checked_roots(mode: FunctionMode, outputs: Any, gradients: Any) -> tuple:
     return tuple(checked)
 
 
-# A backward that is written in Python gets zeros for gradients that nobody gave, and may ask for their device.
+# A backward that is written in Python gets zeros for gradients that were not given, and may ask for their device.
 _apply = torch.autograd.Function.__dict__["apply"].__func__
 _backward_apply = BackwardCFunction.apply
 
 
 def apply_and_note(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Apply an autograd.Function, and note where its outputs are."""
+    """Apply an autograd.Function, and record where its outputs are."""
     out = _apply(cls, *args, **kwargs)
     mode = mode_here()
     if mode is not None and type(out) is tuple:
@@ -86,7 +86,7 @@ def backward_apply(node: Any, *gradients: Any) -> Any:
     return _backward_apply(node, *gradients)
 
 
-# What autograd saves is packed while the operation is handled, and the mode off: hooks must see devices, too.
+# What autograd saves is packed while the operation is handled, and the mode is off; hooks must see devices, too.
 _enter_hooks = torch.autograd.graph.saved_tensors_hooks.__enter__
 
 
@@ -102,14 +102,15 @@ def _in_mode(hook: Any) -> Any:
 
 
 def enter_hooks(self: Any) -> None:
-    """Set both hooks of `saved_tensors_hooks`, which see devices."""
+    """Set both hooks of `saved_tensors_hooks`, in the form that sees devices."""
     if mode_here() is None:
         return _enter_hooks(self)
     torch._C._autograd._push_saved_tensors_default_hooks(_in_mode(self.pack_hook), _in_mode(self.unpack_hook))
 
 
-# Checkpointing compares the tensors of both forwards. It looks at the first ones while an operation is handled, and the
-# mode off, at the second ones with it on: so that they compare equal, both times it sees where the data really are.
+# Checkpointing compares the tensors of both forwards. It reads the first ones while an operation is handled, and the
+# mode is off, and the second ones with the mode on. For them to compare equal, it sees both times where the data really
+# are.
 _extract = torch.utils.checkpoint._allowed_determinism_checks_to_fns["default"]
 
 

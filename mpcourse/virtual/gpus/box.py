@@ -2,7 +2,7 @@
 
 A device is a tag on a storage. Tensors stay ordinary CPU tensors (or meta tensors, which hold nothing, in a dry run; or
 tensors of one real GPU), so values, autograd, nn.Module and optimizers are torch's own. Two modes (modes.py) see every
-call: they answer `.device`, move tensors, refuse mixed devices, and have the box keep its ledger (ledger.py) and its
+call: they answer `.device`, move tensors, refuse mixed devices, and make the box keep its ledger (ledger.py) and its
 clock (clock.py).
 """
 
@@ -33,37 +33,37 @@ _here = threading.local()
 
 
 class Block:
-    """The tag on a storage: where it is, and when what was last written to it will be there."""
+    """The tag on a storage: its device, and when what was last written to it will be ready."""
 
     __slots__ = ("allocation", "box", "index", "ready")
 
     def __init__(self, box: "Box", allocation: Allocation) -> None:
         self.box, self.allocation, self.index, self.ready = box, allocation, allocation.device, 0.0
 
-    def __del__(self) -> None:  # the storage is gone
+    def __del__(self) -> None:  # the storage has been freed
         self.box.ledger.release(self.allocation, self.box.now)
 
 
 def block_index(block: Block | None) -> int:
-    """The index of the device that a storage with this tag is on; HOST of one without."""
+    """Return the index of the device that a storage with this tag is on; HOST for a storage without one."""
     return HOST if block is None else block.index
 
 
 class Box(Clock):
     """Virtual GPUs and the links between them, made by `virtual_gpus`. A context manager, which may be entered again.
 
-    opened: what is so in the whole process while the box is entered.
-    entered: what makes a thread see the devices.
-    Both know this class, which is why they are not written here.
-    n: devices, 1 or more.
+    opened: makes a context that changes the whole process while the box is entered.
+    entered: makes a context in which a thread sees the devices.
+    Both use this class, so they are passed to it and not defined here.
+    n: number of devices, 1 or more.
     spec: their hardware, by name or as a GPU, one for all or one for each.
-    link, host_link: between each two of them, and between the CPU and each; by name or as a Link; None: what such GPUs
+    link, host_link: between any two devices, and between the CPU and each; by name or as a Link; None: what such GPUs
     have.
-    dry: tensors on them hold no data.
+    dry: tensors on the devices hold no data.
     backing: the real device that holds the data otherwise; None: the CPU.
     record: events and allocations are kept.
     overlap: copies between GPUs have a stream of their own.
-    as_cuda: the devices are "cuda:0" and on, else "vgpu:0" and on.
+    as_cuda: the devices are "cuda:0" and on; otherwise "vgpu:0" and on.
     now: seconds on the host's clock.
     events: all that took time, as `Event`s.
     ledger: all that took memory.
@@ -102,23 +102,23 @@ class Box(Clock):
         self.current = 0  # the device of a plain "vgpu"
         self.workspaces: dict[tuple[int, bool], Block] = {}
         self.optimizing = False
-        self.stand_in: float | None = None  # what `item()` says in a dry box, where something does
-        self.stands_in = False  # whether it was said that zeros are instead of a dry box's values
+        self.stand_in: float | None = None  # what `item()` returns in a dry box, where a value is set
+        self.stands_in = False  # whether a warning said that zeros replace a dry box's values
         self._stack = contextlib.ExitStack()
-        self._stale: list[weakref.ref[torch.Tensor]] = []  # tensors that were left on the devices
+        self._stale: list[weakref.ref[torch.Tensor]] = []  # tensors that were on the devices when the box was left
         self._opened, self._entered = opened, entered
 
     # -- which device --
 
     def block_of(self, tensor: torch.Tensor) -> Block | None:
-        """The tag of a tensor's storage; None of a tensor on the host.
+        """Return the tag of a tensor's storage, or None for a tensor on the host.
 
         tensor: of any kind.
         Raises RuntimeError for another box's tensor.
         """
         try:
             block = getattr(tensor.untyped_storage(), TAG, None)
-        except NotImplementedError:  # a sparse, a nested or a wrapped one
+        except NotImplementedError:  # a sparse, nested or wrapped tensor
             from mpcourse.virtual.gpus.unsupported import check_transforms
 
             check_transforms([tensor])
@@ -131,25 +131,25 @@ class Box(Clock):
         return block
 
     def blocks_of(self, tensors: Sequence[torch.Tensor]) -> list[Block | None]:
-        """The tag of each tensor's storage; as fast as can be, for this is asked before every operation.
+        """Return the tag of each tensor's storage, as fast as possible, because this runs before every operation.
 
         tensors: of any kind.
         Raises RuntimeError for another box's tensor.
         """
         try:
             blocks = [getattr(t.untyped_storage(), TAG, None) for t in tensors]
-        except (NotImplementedError, ValueError):  # one without a storage among them
+        except (NotImplementedError, ValueError):  # one of them has no storage
             return [self.block_of(t) for t in tensors]
         for i, block in enumerate(blocks):
             if block is not None and block.box is not self:
-                self.block_of(tensors[i])  # says what is wrong
+                self.block_of(tensors[i])  # raises the error
         return blocks
 
     def index_of(self, device: Any) -> int:
-        """The index of a device of this box; HOST for the CPU.
+        """Return the index of a device of this box; HOST for the CPU.
 
         device: as torch names it.
-        Raises RuntimeError for one that the box does not have.
+        Raises RuntimeError for a device that the box does not have.
         """
         device = torch.device(device)
         if device.type == "cpu":
@@ -165,10 +165,10 @@ class Box(Clock):
         return index
 
     def gpu_index(self, device: Any = None) -> int:
-        """The index of a GPU.
+        """Return the index of a GPU.
 
         device: as torch names it, a number, or None for the current one.
-        Raises RuntimeError for one that the box does not have, ValueError for the CPU.
+        Raises RuntimeError for a device that the box does not have, ValueError for the CPU.
         """
         if device is None:
             return self.current
@@ -178,7 +178,7 @@ class Box(Clock):
         return index
 
     def device_at(self, index: int) -> torch.device:
-        """The device of an index.
+        """Return the device of an index.
 
         index: from 0 on, or HOST.
         """
@@ -187,12 +187,12 @@ class Box(Clock):
     # -- memory --
 
     def place(self, tensor: torch.Tensor, index: int, kind: str, name: str, line: Line | None, phase: str) -> Block:
-        """Put a tensor's untagged storage on a device; its tag.
+        """Put a tensor's untagged storage on a device; return its tag.
 
-        tensor: whose storage it is.
+        tensor: its storage is placed.
         index: of the device.
         kind: one of `ledger.KINDS`.
-        name: what the ledger calls it.
+        name: as the ledger shows it.
         line: of the user's program, if known.
         phase: of a training step.
         Raises torch.OutOfMemoryError where the device is full.
@@ -208,11 +208,11 @@ class Box(Clock):
         return Block(self, allocation)
 
     def workspace(self, index: int, backward: bool) -> None:
-        """What cuBLAS takes at a device's first matrix product, and keeps.
+        """Allocate the workspace that cuBLAS takes at a device's first matrix product, and keeps.
 
         index: of the device.
-        backward: it is of the backward pass, which on GPUs runs in a thread of its own: so it has a handle of cuBLAS,
-        and a workspace, of its own.
+        backward: whether it is the backward pass, which on GPUs runs in a thread of its own, with its own cuBLAS handle
+        and workspace.
         """
         nbytes, key = self.gpus[index].workspace, (index, backward)
         if key not in self.workspaces and nbytes:
@@ -220,7 +220,7 @@ class Box(Clock):
             self.workspaces[key] = self._allocate(made)
 
     def synchronize(self, device: Any = None) -> float:
-        """Wait until devices and links have finished; the seconds on the clock then.
+        """Wait until devices and links have finished; return the seconds on the clock then.
 
         device: as torch names it; None: all devices and links.
         """
@@ -231,7 +231,7 @@ class Box(Clock):
         return self.now
 
     def reset(self) -> None:
-        """Forget events and peaks, not the tensors: what follows is measured alone. Waits for all devices first."""
+        """Forget events and peaks, but not tensors, so that what follows is measured alone. Waits for all devices."""
         self.synchronize()
         self.events.clear()
         self.ledger.reset(self.now)
@@ -247,8 +247,8 @@ class Box(Clock):
                 raise RuntimeError("a box inside a box: leave the outer one first, or give it more devices")
             with contextlib.ExitStack() as stack:
                 if self.dry and not torch.__future__.get_swap_module_params_on_conversion():
-                    # So that module.to("vgpu:0") keeps each Parameter's identity although its data turn into meta
-                    # tensors: an optimizer made before holds it still, and tied weights stay tied.
+                    # So that module.to("vgpu:0") keeps each Parameter's identity although its data become meta tensors:
+                    # an optimizer made before still holds it, and tied weights stay tied.
                     torch.__future__.set_swap_module_params_on_conversion(True)
                     stack.callback(torch.__future__.set_swap_module_params_on_conversion, False)
                 stack.enter_context(self._opened(self))
@@ -270,7 +270,7 @@ class Box(Clock):
             self._stale = make_stale(self, TAG)
 
     def is_here(self) -> bool:
-        """Whether this thread has entered the box."""
+        """Return whether this thread has entered the box."""
         return box_here() is self
 
     @contextlib.contextmanager
@@ -287,17 +287,17 @@ class Box(Clock):
 
 
 def box_here() -> Box | None:
-    """The box that this thread has entered, if any."""
+    """Return the box that this thread has entered, or None."""
     return getattr(_here, "box", None)
 
 
 def entered_anywhere() -> Box | None:
-    """The box that some thread of this process has entered, if one has."""
+    """Return the box that some thread of this process has entered, or None."""
     return _active
 
 
 def active_box() -> Box:
-    """The box that this thread has entered. Raises RuntimeError where there is none."""
+    """Return the box that this thread has entered. Raises RuntimeError where there is none."""
     box = box_here()
     if box is None:
         raise RuntimeError(NO_BOX if _active else "there is no box: `with virtual_gpus(2):` makes virtual GPUs")

@@ -1,7 +1,7 @@
 """The clock of a box: when the host, each device and each link did what.
 
-It has lanes, as CUDA has: the host enqueues operations and pays for each; a device runs its queue in order; each link
-carries one copy at a time in each direction. An operation starts when it was enqueued, its device is free and its
+It has lanes, as CUDA has. The host enqueues operations and pays for each; a device runs its queue in order; each link
+carries one copy at a time in each direction. An operation starts when it has been enqueued, its device is free and its
 inputs are ready.
 """
 
@@ -10,11 +10,14 @@ from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.specs import GPU, Host, Link
 from mpcourse.virtual.timeline import Event
 
-HOST = -1  # the index that stands for "cpu"
+HOST = -1  # the index of "cpu"
 
 
 class Clock:
-    """now: seconds on the host's clock. free_at: when each device has finished its queue, in seconds."""
+    """Lanes of time.
+
+    now: seconds on the host's clock. free_at: when each device has finished its queue, in seconds.
+    """
 
     def __init__(
         self,
@@ -28,7 +31,7 @@ class Clock:
         self.gpus, self.names, self.link, self.host_links, self.host = gpus, names, link, host_links, Host()
         self.record, self.overlap = record, overlap
         self._events: list[Event] = []
-        self._billed: list[tuple] = []  # operations that are not among them yet
+        self._billed: list[tuple] = []  # operations that are not among the events yet
         self.now = 0.0
         self.free_at = [0.0] * len(gpus)
         self.link_free_at: dict[tuple[int, int], float] = {}
@@ -37,17 +40,17 @@ class Clock:
         self, op: Operation, index: int, ready: float, seconds: float, nbytes: int, flops: int, line: Line | None,
         phase: str,
     ) -> float:  # fmt: skip
-        """Enqueue an operation on a device, after `ready`; the time at which it ends."""
+        """Enqueue an operation on a device, to start after `ready`; return the time at which it ends."""
         now = self.now
         self.now = issued = now + self.gpus[index].launch
         start = max(issued, self.free_at[index], ready)
         self.free_at[index] = end = start + seconds
-        if self.record:  # as little as can be: this runs between a program's operations
+        if self.record:  # as little as possible, because this runs between a program's operations
             self._billed.append((index, op.name, now, issued, start, end, nbytes, flops, line, phase))
         return end
 
     def bill_host(self, op: Operation, seconds: float, nbytes: int, flops: int, line: str, phase: str) -> None:
-        """The host computes, and enqueues nothing meanwhile."""
+        """Let the host compute; it enqueues nothing meanwhile."""
         end = self.now + seconds
         if self.record:
             self.events.append(Event("cpu", op.name, "compute", self.now, end, self.now, nbytes, flops, line, phase))
@@ -56,11 +59,11 @@ class Clock:
     def bill_copy(
         self, source: int, target: int, nbytes: int, ready: float, waits: bool, pageable: bool, line: str, phase: str
     ) -> float:
-        """Copy between two devices, or a device and the host; the time at which it ends.
+        """Copy between two devices, or a device and the host; return the time at which the copy ends.
 
-        As torch does on CUDA: a copy between two GPUs is in the queues of both, so neither computes meanwhile;
-        `overlap` gives it a stream of its own, which waits for what the source has been given so far; both go on
-        meanwhile. waits: the host waits, too. pageable: the host's memory is not pinned.
+        As in torch on CUDA, a copy between two GPUs is in the queues of both, so neither computes meanwhile. `overlap`
+        gives it a stream of its own, which waits for the source's work so far, and both GPUs compute meanwhile. waits:
+        whether the host waits, too. pageable: whether the host's memory is not pinned.
         """
         gpu = max(source, target)
         link = self.host_links[gpu] if HOST in (source, target) else self.link
@@ -83,7 +86,7 @@ class Clock:
         return end
 
     def wait_until(self, seconds: float, name: str, line: str = "") -> None:
-        """The host waits."""
+        """Let the host wait."""
         if seconds > self.now:
             if self.record:
                 self.events.append(Event("cpu", name, "wait", self.now, seconds, self.now, asked=line))
@@ -91,7 +94,7 @@ class Clock:
 
     @property
     def events(self) -> list[Event]:
-        """All that took time, in the order in which the host enqueued it. What is deleted here is forgotten."""
+        """All that took time, in the order in which the host enqueued it. Deleting an event here forgets it."""
         for index, name, now, issued, start, end, nbytes, flops, line, phase in self._billed:
             asked = location(line)
             self._events.append(Event("cpu", name, "enqueue", now, issued, issued, 0, 0, asked, phase))

@@ -1,7 +1,7 @@
 """torch.cuda.comm, and nn.DataParallel, which is made of it, on virtual GPUs.
 
-torch copies in C++ and runs a thread for each device. Here one thread enqueues on one device after the other; the
-queues and links run side by side on the clock all the same.
+torch copies in C++ and runs a thread for each device. Here one thread enqueues on one device after the other; queues
+and links still run side by side on the clock.
 """
 
 from collections.abc import Sequence
@@ -27,19 +27,19 @@ def _destination(destination: Any) -> torch.device:
 
 
 def broadcast(tensor: Tensor, devices: Sequence[Any] | None = None, *, out: Sequence[Tensor] | None = None) -> tuple:
-    """A copy of `tensor` on each of `devices`, or in each tensor of `out`; itself where it is there already."""
+    """Copy `tensor` to each of `devices`, or into each tensor of `out`; where it already is, it is not copied."""
     if out is not None:
         return tuple(each.copy_(tensor) for each in out)
     return tuple(tensor.to(device, non_blocking=True) for device in _devices(devices))
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[Any], buffer_size: int = 0) -> list[tuple]:
-    """For each device copies of all `tensors`."""
+    """Return copies of all `tensors` for each device."""
     return [tuple(t.to(device, non_blocking=True) for t in tensors) for device in _devices(devices)]
 
 
 def reduce_add(inputs: Sequence[Tensor], destination: Any = None) -> Tensor:
-    """The sum of tensors of several devices, on one: the current one, unless `destination` says which."""
+    """Sum tensors of several devices on one: the current one, unless `destination` names another."""
     device = _destination(destination)
     total = inputs[0].to(device)
     for t in inputs[1:]:
@@ -48,7 +48,7 @@ def reduce_add(inputs: Sequence[Tensor], destination: Any = None) -> Tensor:
 
 
 def reduce_add_coalesced(inputs: Sequence[Any], destination: Any = None, buffer_size: int = 0) -> tuple:
-    """`reduce_add` of the first tensors of all devices, of the second, and so on."""
+    """Do `reduce_add` with the first tensors of all devices, with the second ones, and so on."""
     return tuple(reduce_add(tensors, destination) for tensors in zip(*inputs, strict=True))
 
 
@@ -56,7 +56,7 @@ def scatter(
     tensor: Tensor, devices: Sequence[Any] | None = None, chunk_sizes: Sequence[int] | None = None, dim: int = 0,
     streams: Any = None, *, out: Sequence[Tensor] | None = None,
 ) -> tuple:  # fmt: skip
-    """A piece of `tensor` on each of `devices`, or in each tensor of `out`."""
+    """Copy a piece of `tensor` to each of `devices`, or into each tensor of `out`."""
     sizes = [t.shape[dim] for t in out] if out is not None else chunk_sizes
     targets = [t.device for t in out] if out is not None else _devices(devices)
     pieces = tensor.chunk(len(targets), dim) if sizes is None else tensor.split(list(sizes), dim)
@@ -66,7 +66,7 @@ def scatter(
 
 
 def gather(tensors: Sequence[Tensor], dim: int = 0, destination: Any = None, *, out: Tensor | None = None) -> Tensor:
-    """Tensors of several devices as one, on one device."""
+    """Join tensors of several devices on one device."""
     device = out.device if out is not None else _destination(destination)
     whole = torch.cat([t.to(device) for t in tensors], dim)
     return whole if out is None else out.copy_(whole)
@@ -75,7 +75,7 @@ def gather(tensors: Sequence[Tensor], dim: int = 0, destination: Any = None, *, 
 def parallel_apply(
     modules: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Sequence[dict] | None = None, devices: Any = None
 ) -> list:
-    """`torch.nn.parallel.parallel_apply`, one device after the other."""
+    """Do `torch.nn.parallel.parallel_apply`, one device after the other."""
     given = kwargs or [{}] * len(modules)
     return [
         module(*(args if isinstance(args, list | tuple) else (args,)), **options)

@@ -15,7 +15,7 @@ from mpcourse.virtual.specs import GPU
 Tensor = torch.Tensor
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
-# These write what they change, and do not read it first.
+# These overwrite what they change, and do not read it first.
 _OVERWRITES = {
     "zero_",
     "fill_",
@@ -29,23 +29,24 @@ _OVERWRITES = {
 }
 # No kernel runs: memory is reserved, and nothing is written.
 _EMPTY = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_"}
-# These read of their first argument only as much as they give back.
+# These read only as much of their first argument as they return.
 _PICKS = {"embedding", "index", "index_select", "gather", "slice_backward", "select_backward"}
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "matmul", "linear"}
-# A second kernel reads their first argument, or two, once more: only then are the statistics known (ATen's CUDA kernels
-# Normalization.cuh and group_norm_kernel.cu; Jung et al. 2019, Restructuring Batch Normalization, count as much).
+# A second kernel reads their first argument, or two, once more, because only then the statistics are known (ATen's CUDA
+# kernels Normalization.cuh and group_norm_kernel.cu; Jung et al. 2019, Restructuring Batch Normalization, count as
+# much).
 _NORMS = {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm"}
 _NORMS |= {"native_group_norm"}
 _NORMS_BACKWARD = {"native_batch_norm_backward", "batch_norm_backward", "cudnn_batch_norm_backward"}
 _NORMS_BACKWARD |= {"native_group_norm_backward"}
 _SORTS = {"sort", "_unique2", "unique_dim", "mode"}
-# The host must know their result before it can go on: it waits for the device, as on CUDA.
+# The host needs their result before it can continue, so it waits for the device, as on CUDA.
 _SYNCHRONIZES = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim"}
-# Element by element like those that torch tags as pointwise, and refused in the same words.
+# They work element by element, like those that torch tags as pointwise, and are refused in the same words.
 _ELEMENTWISE = {"mse_loss", "smooth_l1_loss", "huber_loss", "mse_loss_backward", "binary_cross_entropy"}
-# One kernel goes through the steps of all sequences, which are the first size of this argument. A step reads what the
-# step before wrote: it goes twice to the cache that multiprocessors share, some 200 cycles each time (Jia et al. 2018,
-# Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking).
+# One kernel goes through the steps of all sequences; their number is the first size of this argument. A step reads what
+# the step before wrote, which takes two accesses to the cache that multiprocessors share, some 200 cycles each (Jia et
+# al. 2018, Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking).
 _STEP_BY_STEP = {"_ctc_loss": 0, "_ctc_loss_backward": 1}
 STEP = 0.3e-6  # seconds
 _INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
@@ -53,10 +54,11 @@ _INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_ind
 
 @dataclass(frozen=True)
 class Operation:
-    """What is known of an aten operation before its arguments are. view: it makes no data, and takes no time.
+    """What is known of an aten operation without its arguments.
 
+    view: it makes no data, and takes no time.
     composite: it is made of other operations, and has no kernel of its own.
-    causal: where is_causal stands among the arguments, and query and key, if it is an attention.
+    causal: positions of is_causal, query and key among the arguments, if it is an attention.
     takes: seconds of its arithmetic on a GPU, where these do not follow from its FLOPs alone.
     """
 
@@ -79,7 +81,7 @@ class Operation:
 
 
 def describe(func: Any) -> Operation:
-    """The description of an aten overload."""
+    """Describe an aten overload."""
     packet = func._overloadpacket
     name = packet.__name__
     return Operation(
@@ -110,7 +112,7 @@ def _has_kernel(func: Any, key: str) -> bool:
 
 
 def in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Do a composite operation by what torch's C++ code makes of it."""
+    """Do a composite operation by the operations that torch's C++ code makes of it."""
     return func._op_dk(_COMPOSITE, *args, **kwargs)
 
 
@@ -121,7 +123,10 @@ def _causal(names: list[str]) -> tuple[int, int, int] | None:
 
 
 class Cost(NamedTuple):
-    """nbytes: read and written in the device's memory. seconds: on the device, its least for an operation included."""
+    """The cost of an operation.
+
+    nbytes: read and written in the device's memory. seconds: on the device, including an operation's minimum.
+    """
 
     nbytes: int
     flops: int
@@ -132,8 +137,11 @@ def cost(
     op: Operation, gpu: GPU, args: tuple, kwargs: dict, inputs: list[Tensor], fresh: list[Tensor],
     changed: list[Tensor], out: Any,
 ) -> Cost:  # fmt: skip
-    """What an operation costs on `gpu`. inputs: all tensors among its arguments; fresh: results in new storages;
-    changed: those of the inputs that it changes in place; out: what it returned."""
+    """Return what an operation costs on `gpu`.
+
+    inputs: all tensors among its arguments; fresh: results in new storages; changed: inputs that it changes in place;
+    out: what it returned.
+    """
     if op.empty:
         return Cost(0, 0, 0.0)
     flops = flops_of(op, args, kwargs, out) if op.flops else 0
@@ -159,7 +167,7 @@ def cost(
 
 
 def traffic(op: Operation, inputs: int, fresh: int, changed: int) -> int:
-    """Bytes that an operation reads and writes in the device's memory: each input once, each result once.
+    """Return the bytes that an operation reads and writes in memory: each input once, each result once.
 
     inputs: bytes of all arguments; fresh: of results in new storages; changed: of arguments changed in place, which
     are among the inputs.
@@ -172,8 +180,10 @@ def traffic(op: Operation, inputs: int, fresh: int, changed: int) -> int:
 
 
 def flops_of(op: Operation, args: tuple, kwargs: dict, out: Any) -> int:
-    """By torch's formula or ours; of causal attention, the part that is not masked. A product of two complex numbers
-    and a sum of two are four products and four sums of real ones."""
+    """Count FLOPs by torch's formula or ours; for causal attention, only the part that is not masked.
+
+    A product of two complex numbers is four products of real numbers, and a sum four sums.
+    """
     assert op.flops is not None
     flops = counted(op.flops, op.name, args, kwargs, out)
     if isinstance(args[0], Tensor) and args[0].is_complex():
@@ -205,14 +215,17 @@ def _attention(op: Operation, gpu: GPU, args: tuple, kwargs: dict, flops: int) -
 
 
 def rounds_to_tf32(kind: str) -> bool:
-    """Whether torch's switches let CUDA round float32 for "conv", "rnn" or "matmul": by default for convolutions and
-    recurrent layers, not for products (torch.backends.cudnn.allow_tf32, torch.set_float32_matmul_precision)."""
+    """Return whether torch's switches let CUDA round float32 for "conv", "rnn" or "matmul".
+
+    By default they do for convolutions and recurrent layers, but not for products
+    (torch.backends.cudnn.allow_tf32, torch.set_float32_matmul_precision).
+    """
     return torch._C._get_fp32_precision_getter("cuda", kind) == "tf32"
 
 
 def _reached(tensors: Sequence[Tensor]) -> int:
-    """Bytes in which they lie. An expanded tensor has more numbers than bytes."""
-    total = 0  # a loop: several times as fast as sum() of a generator for one or two tensors
+    """Return the bytes in which they lie. An expanded tensor has more numbers than bytes."""
+    total = 0  # this loop is several times as fast as sum() of a generator for one or two tensors
     for t in tensors:
         if 0 in (strides := t.stride()):
             numbers = 1
@@ -225,15 +238,15 @@ def _reached(tensors: Sequence[Tensor]) -> int:
 
 
 def _once_more(op: Operation, args: tuple) -> int:
-    """Bytes that further kernels of the same operation read and write."""
+    """Return the bytes that further kernels of the same operation read and write."""
     if op.name in _NORMS:
         trains = "group" in op.name or len(args) < 6 or not isinstance(args[5], bool) or args[5]
         return _reached(args[:1]) if trains else 0
     if op.name in _NORMS_BACKWARD:
         return _reached(args[:2])
     if op.name in _SORTS:
-        # Radix sort reads and writes keys, and 8 bytes of their positions, once for each byte of a key, and counts
-        # digits before (Adinets and Merrill 2022, Onesweep). What fits in a block's own memory takes less.
+        # Radix sort reads and writes keys, and 8 bytes for each position, once for each byte of a key, and counts
+        # digits first (Adinets and Merrill 2022, Onesweep). What fits in a block's own memory takes less.
         passes = args[0].element_size()
         return args[0].nbytes + (passes - 1) * 2 * (args[0].nbytes + 8 * args[0].numel())
     return 0
@@ -242,10 +255,11 @@ def _once_more(op: Operation, args: tuple) -> int:
 def _convolution(
     op: Operation, gpu: GPU, args: tuple, kwargs: dict, inputs: list[Tensor], fresh: list[Tensor], flops: int
 ) -> Cost:
-    """One kernel, or in backward two: the gradient of the input, and that of the weight, each with half of the FLOPs.
+    """Return the cost of a convolution: one kernel, or two in backward, each with half of the FLOPs.
 
-    On tensor cores each is a product for each group (implicit GEMM), and takes what one of its shape does. They want
-    channels last: cuDNN rearranges what is not, before and after (NVIDIA, Convolutional Layers User's Guide).
+    The two compute the gradients of the input and of the weight. On tensor cores each is a product for each group
+    (implicit GEMM), and takes as long as a product of that shape. They need channels last: cuDNN rearranges other
+    layouts, before and after (NVIDIA, Convolutional Layers User's Guide).
     """
     backward = "backward" in op.name
     gradient, x, weight = args[:3] if backward else (fresh[0], *args[:2])
@@ -256,7 +270,7 @@ def _convolution(
     dtype, tf32 = x.dtype, rounds_to_tf32("conv")
     rate, tensor_cores = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1]
     images = _reached([gradient]) + x.nbytes
-    # Of each kernel, bytes besides images, and rows and columns of the product's result.
+    # For each kernel, its bytes other than images, and rows and columns of the product's result.
     kernels: list[tuple[int, int, int]] = []
     if wanted[0]:
         made = x if backward else gradient
@@ -267,7 +281,7 @@ def _convolution(
     width = gpu.bandwidth * gpu.memory_efficiency
     nbytes = _reached([gradient]) if wanted[2] else 0  # the sum that is the bias's gradient
     seconds, launched = nbytes / width, len(kernels) + (nbytes > 0)
-    # For one filter a channel torch has kernels of its own.
+    # torch has its own kernels for one filter per channel.
     rearranged = tensor_cores and channels_last(x, weight) is None and not 1 < groups == x.shape[1]
     for others, rows, columns in kernels:
         share = flops // len(kernels)
@@ -275,7 +289,7 @@ def _convolution(
         if tensor_cores and gpu.multiprocessors:
             inner = share // (2 * groups * rows * columns)
             took = product_seconds(gpu, rate, groups, rows, columns, inner, dtype.itemsize)
-        if tensor_cores and groups > 1:  # there are kernels without them, too
+        if tensor_cores and groups > 1:  # there are also kernels that do not use them
             took = min(took, share / gpu.rate(torch.float32))
         moved = images + others
         seconds += max(moved / width, took) + (2 * images / width if rearranged else 0.0)

@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 
 def without_data(mode: DispatchMode, x: Tensor) -> Tensor:
-    """A tensor of the same look at the same place, which holds no data."""
+    """Return a tensor with the same look in the same place, which holds no data."""
     with paused():
         twin = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
     setattr(twin.untyped_storage(), TAG, mode.box.block_of(x))
@@ -25,9 +25,9 @@ def counted(
     mode: DispatchMode, plan: Callable[..., tuple], compute: Callable[..., tuple], tensors: Sequence[Tensor],
     again: Callable[..., tuple] | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """What `plan` does, forward and backward, is counted; the values and gradients are those of `compute`.
+    """Count what `plan` does, forward and backward, and return the values and gradients of `compute`.
 
-    Both take all `tensors`. again: what a second derivative is taken of, if the plan keeps all `tensors` for backward.
+    Both take all `tensors`. again: its second derivatives are taken, if the plan keeps all `tensors` for backward.
     """
     if mode.box.dry:
         return plan(*tensors)
@@ -49,7 +49,7 @@ class _Counted(torch.autograd.Function):
         with torch.set_grad_enabled(learns):
             twins = [_Twin.apply(leaf, without_data(mode, t)) for leaf, t in zip(ctx.leaves, tensors, strict=True)]
             places = plan(*twins)
-        # What the plan keeps for backward stays. Nothing else of it does, so as not to hold its memory.
+        # What the plan keeps for backward stays. Nothing else of it stays, so that no more memory is held.
         marks = [_Mark() for _ in twins]
         for twin, mark in zip(twins, marks, strict=True):
             setattr(twin.untyped_storage(), _MARK, mark)
@@ -83,7 +83,7 @@ class _Counted(torch.autograd.Function):
                     [ctx.results[i] for i, _ in given], [ctx.inputs[i] for i in wanted], [g for _, g in given],
                     retain_graph=True, materialize_grads=True,
                 )  # fmt: skip
-            made: dict[int, Tensor] = {}  # two inputs may get one gradient, as both biases of a cell do
+            made: dict[int, Tensor] = {}  # two inputs may get one gradient, like the two biases of a cell
             for value, place in zip(computed, places, strict=True):
                 made.setdefault(id(place), _placed(mode, value, place))
             values = tuple(made[id(place)] for place in places)
@@ -107,14 +107,14 @@ class _Counted(torch.autograd.Function):
 
 
 class _Mark:
-    """Lives as long as the storage whose attribute it is."""
+    """An object that lives as long as the storage whose attribute it is."""
 
 
 _MARK = "mpcourse_mark"
 
 
 class _Twin(torch.autograd.Function):
-    """The tensor without data, in the graph behind `leaf`: a leaf itself would be held by the graph."""
+    """The tensor without data, in the graph behind `leaf`: the graph would hold a leaf itself."""
 
     @staticmethod
     def forward(ctx: Any, leaf: Tensor, twin: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class _Twin(torch.autograd.Function):
 
 
 def _placed(mode: DispatchMode, value: Tensor, place: Tensor) -> Tensor:
-    """The value, in the order and in the memory that were planned for it."""
+    """Return the value, in the layout and in the memory that were planned for it."""
     with paused():
         made = torch.empty_strided(place.shape, place.stride(), dtype=place.dtype, device=value.device)
         made.copy_(value.detach())

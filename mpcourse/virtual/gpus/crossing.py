@@ -26,8 +26,8 @@ _in_backward = torch._C._current_graph_task_id
 
 
 def mixed(blocks: Sequence[Block | None], index: int) -> bool:
-    """Whether not all of them are on device `index`."""
-    for block in blocks:  # a loop: this is asked before every operation
+    """Return whether not all of them are on device `index`."""
+    for block in blocks:  # noqa: SIM110, a loop is fast, and this runs before every operation
         if (HOST if block is None else block.index) != index:
             return True
     return False
@@ -42,9 +42,9 @@ def transfer(
     doing: str = "",
     in_graph: bool = False,
 ) -> Tensor:
-    """A copy of `x` on another device (an index, or HOST), billed to the link between.
+    """Copy `x` to another device (an index, or HOST), and bill the copy to the link between them.
 
-    in_graph: autograd goes through it, so that in a dry box, too, what is on the CPU has to have data: zeros.
+    in_graph: autograd passes through the copy, so that even in a dry box what is on the CPU must have data: zeros.
     """
     box = mode.box
     block = box.block_of(x)
@@ -83,7 +83,7 @@ def transfer(
 def crossing(
     mode: "DispatchMode", op: Operation, args: tuple, kwargs: dict, blocks: Sequence[Block | None], target: int | None
 ) -> Tensor | None:
-    """Do `copy_` or `_to_copy` if it crosses from one device to another; None if it does not."""
+    """Do `copy_` or `_to_copy` if it crosses from one device to another; return None if it does not."""
     box = mode.box
     if op.name == "_to_copy":
         source = block_index(blocks[0])

@@ -17,9 +17,9 @@ Placed = tuple[str, Tensor, int]  # an argument's name, a tensor in it, and the 
 
 
 def judged(func: Any, args: tuple, kwargs: dict, box: Box, by_engine: bool = False) -> int:
-    """The device that an operation runs on whose tensors are on several. Raises RuntimeError where CUDA does.
+    """Return the device on which an operation with tensors on several runs. Raises RuntimeError where CUDA does.
 
-    by_engine: autograd itself calls it, in backward.
+    by_engine: whether autograd itself calls it, in backward.
     """
     rule = rule_of(func)
     if by_engine and _adds_numbers(func, args):
@@ -46,18 +46,18 @@ def judged(func: Any, args: tuple, kwargs: dict, box: Box, by_engine: bool = Fal
 
 
 def _adds_numbers(func: Any, args: tuple) -> bool:
-    """Whether two gradients without dimensions are summed in backward; on CUDA both came home before."""
+    """Return whether backward sums two gradients without dimensions; on CUDA both came home before."""
     return func is torch.ops.aten.add.Tensor and all(isinstance(a, Tensor) and a.dim() == 0 for a in args[:2])
 
 
 def _bring_gradient_home(number: Tensor, device: torch.device) -> None:
-    """A gradient without dimensions comes to its tensor's device (torch/csrc/autograd/engine.cpp)."""
+    """Bring a gradient without dimensions to its tensor's device (torch/csrc/autograd/engine.cpp)."""
     if not hasattr(number, _COMES_HOME):
         setattr(number, _COMES_HOME, number.register_hook(lambda gradient: gradient.to(device)))
 
 
 def _refusal(func: Any, rule: Rule, placed: list[Placed], index: int, other: Placed, box: Box) -> RuntimeError:
-    """torch's own error for tensors on several devices, then what they are and where they come from."""
+    """Return torch's own error for tensors on several devices, followed by what they are and where they come from."""
     name = func._overloadpacket.__name__
     if rule.elementwise:
         first = next(p for p in placed if p[2] == index)
@@ -88,7 +88,7 @@ def _refusal(func: Any, rule: Rule, placed: list[Placed], index: int, other: Pla
 
 
 def check_lengths(lengths: Tensor, device: torch.device) -> None:
-    """torch/nn/utils/rnn.py, `pack_padded_sequence`: raises RuntimeError, in its words, for lengths on a GPU."""
+    """Raise RuntimeError for lengths on a GPU, in the words of `pack_padded_sequence` (torch/nn/utils/rnn.py)."""
     if device.type != "cpu":
         raise RuntimeError(
             f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {device} Long tensor"
@@ -96,9 +96,9 @@ def check_lengths(lengths: Tensor, device: torch.device) -> None:
 
 
 class NoData(RuntimeError):
-    """A value was asked of a dry box.
+    """A dry box was asked for a value.
 
-    what: the call that asks, e.g. "item()".
+    what: the call that asks for it, e.g. "item()".
     """
 
     def __init__(self, what: str) -> None:
@@ -110,5 +110,5 @@ class NoData(RuntimeError):
 
 
 def no_data(what: str) -> NoData:
-    """The error for a value asked of a dry box."""
+    """Return the error for a value asked of a dry box."""
     return NoData(what)

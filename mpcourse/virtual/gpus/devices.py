@@ -18,7 +18,7 @@ kernels.register({"dropout": dropout} | recurrent.KERNELS | encoder.KERNELS | at
 
 @contextlib.contextmanager
 def entered(box: Box) -> Iterator[None]:
-    """In here this thread sees the devices of `box`."""
+    """Let this thread see the devices of `box` within this context."""
     dispatch = DispatchMode(box)
     with in_force(), kernels.active(dispatch), active(FunctionMode(box, dispatch)):
         yield
@@ -36,25 +36,25 @@ def virtual_gpus(
     overlap: bool = False,
     as_cuda: bool = False,
 ) -> Box:
-    """A box of virtual GPUs, "vgpu:0" and on, to be entered: `with virtual_gpus(2) as box:`.
+    """Make a box of virtual GPUs, "vgpu:0" and on, to be entered by `with`.
 
-    n: devices, 1 or more.
+    n: number of devices, 1 or more.
     spec: a name of GPUS or a GPU, one for all or one for each.
-    link: between each two of them, a name of LINKS or a Link; None: "NVLink 1". GeForce cards of today (`GPU.peers` is
+    link: between any two devices, a name of LINKS or a Link; None: "NVLink 1". Today's GeForce cards (`GPU.peers` is
     False) copy through the host unless NVLink is named: PCIe alone does not join them.
-    host_link: between the CPU and each; None: the PCIe that the GPU has.
+    host_link: between the CPU and each device; None: the PCIe that the GPU has.
     dry: tensors on the GPUs hold no data, so that sizes beyond this machine's memory can be tried.
-    backing: a real device, such as "cuda:0", to hold and compute what is on the virtual ones; None: the CPU.
-    record: keep every event and allocation, which grows with each step (`box.reset()` forgets them): about 18 KiB for a
-    small model, 400 KiB for ResNet-50; without, only clocks, current and peak bytes, and nothing grows.
+    backing: a real device, such as "cuda:0", that holds and computes what is on the virtual ones; None: the CPU.
+    record: keep every event and allocation. Records grow with each step (`box.reset()` forgets them): by about 18 KiB
+    for a small model, 400 KiB for ResNet-50. False: keep only clocks, current and peak bytes, and nothing grows.
     overlap: copies between GPUs have their own stream.
-    as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()` are theirs while the box is entered.
+    as_cuda: the devices are "cuda:0" and on, and torch.cuda and `.cuda()` use them while the box is entered.
 
     In a dry box `item()` of a floating-point tensor, and what comes back to the CPU for autograd, is 0 instead of its
-    value, with one warning. A thread sees the devices once it enters the box, `with box.here():`. Tensors that are left
-    on a device when the box is left refuse to be used until it is entered again. What the box replaces in torch
-    (torch_patches.py) is torch's own again, too: names that were imported from there before the box was entered, as by
-    `from torch import Event`, are torch's own also in the box.
+    value, with one warning. Another thread sees the devices once it enters the box, `with box.here():`. Tensors that
+    are on a device when the box is left refuse to be used until it is entered again. What the box replaces in torch
+    (torch_patches.py) is then torch's own again. Names that were imported from torch before the box was entered, as by
+    `from torch import Event`, stay torch's own in the box, too.
     Raises UserError for an unknown spec or link, ValueError for numbers that do not fit, RuntimeError on entering a box
     inside a box.
     """
@@ -62,10 +62,10 @@ def virtual_gpus(
 
 
 def devices(n: int) -> list[torch.device]:
-    """Devices to run on: real GPUs where there are as many, else those of the box that is entered.
+    """Return devices to run on: real GPUs where there are enough, else those of the box that is entered.
 
-    n: how many.
-    Raises RuntimeError where there are neither.
+    n: number of devices.
+    Raises RuntimeError where there are not enough of either.
     """
     if box_here() is None and torch.cuda.is_available() and torch.cuda.device_count() >= n:
         return [torch.device("cuda", i) for i in range(n)]

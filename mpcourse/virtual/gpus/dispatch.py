@@ -22,30 +22,31 @@ from mpcourse.virtual.gpus.source_line import asking_line, inside_function
 from mpcourse.virtual.gpus.storages import check_device, recount
 from mpcourse.virtual.gpus.unplaced import UNPLACED, after_host, made_by_torch, mark, mark_number, place_beside
 from mpcourse.virtual.gpus.unsupported import refuse_layout
-from mpcourse.virtual.line import Line, location
+from mpcourse.virtual.line import location
 
 Tensor = torch.Tensor
 _known: dict[Any, Operation] = {}
 _RESIZES = {"resize_", "resize_as_", "_resize_output_", "set_"}
+_MOVES = {"copy_", "_to_copy", "set_"}
 _in_backward = torch._C._current_graph_task_id
 
 
 class DispatchMode(TorchDispatchMode):
-    """Finds out on which device an operation runs, refuses mixed ones, tags results and has the box bill it."""
+    """Finds on which device an operation runs, refuses mixed ones, tags results and makes the box bill it."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: it would import the compiler at the first operation, 2 s, and ask it about every one, for nothing."""
+        """Say no: otherwise dynamo imports the compiler at the first operation (2 s), and asks it about every one."""
         return False
 
     def __init__(self, box: Box) -> None:
         super().__init__()
         self.box, self.depth = box, 0
-        self.call: tuple[tuple, dict] | None = None  # arguments of the torch function under way
+        self.call: tuple[tuple, dict] | None = None  # arguments of the torch function that is being handled
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """What runs in here happens outside of the virtual world: nothing is tagged or billed."""
+        """Keep what runs in this context outside of the virtual world: nothing is tagged or billed."""
         self.depth += 1
         try:
             yield
@@ -70,6 +71,7 @@ class DispatchMode(TorchDispatchMode):
             return self.run(func, op, args, kwargs)
 
     def run(self, func: Any, op: Operation, args: tuple, kwargs: dict) -> Any:
+        """Run an operation on the device of its tensors, and settle it."""
         box = self.box
         inputs = tensors_in(args)
         if kwargs:
@@ -78,16 +80,12 @@ class DispatchMode(TorchDispatchMode):
         target = kwargs.get("device")
         if target is not None:
             kwargs, target = self._real_device(op, kwargs, target, inputs)
-        if op.name == "set_" and len(args) > 1:
-            check_device(args[0], args[1].untyped_storage() if isinstance(args[1], Tensor) else args[1])
-        if op.name in ("copy_", "_to_copy"):
-            crossed = crossing(self, op, args, kwargs, blocks, target)
-            if crossed is not None:
-                return crossed
-        if target is not None:
-            index = target  # zeros_like(x, device=...): whatever x is on
-        else:
-            index = next((b.index for b in blocks if b is not None), HOST)
+        if op.name in _MOVES:
+            moved = self._moved(op, args, kwargs, blocks, target)
+            if moved is not None:
+                return moved
+        # A target comes first, as in zeros_like(x, device=...), whatever device x is on.
+        index = target if target is not None else next((b.index for b in blocks if b is not None), HOST)
         if target is None and len(inputs) > 1 and mixed(blocks, index):
             if _in_backward() != -1:
                 blocks = place_beside(self, inputs, blocks)
@@ -97,30 +95,55 @@ class DispatchMode(TorchDispatchMode):
                 index = judged(func, args, kwargs, box, self.call is None and _in_backward() != -1)
                 if box.dry and index != HOST:
                     args = without_numbers(args)
-        if box.dry and op.name == "_local_scalar_dense" and inputs[0].is_meta:
-            value = number(box, inputs[0])
-            self._settle(op, args, kwargs, inputs, blocks, index, value)
-            return value
-        if box.dry and index == HOST and not op.mutates:
-            args = without_data(args, inputs)
-        if kwargs.get("generator") is not None and self.call is not None:
-            check_generator(box, self.call[1].get("generator"), index)
-        if op.name == "_pack_padded_sequence":
-            check_lengths(args[1], box.device_at(block_index(blocks[-1])))
-        if index >= 0 and not inputs:
-            self._check_room(func, op, args, kwargs, index)
-        if box.dry:
-            out = shapes_or_refusal(func, args, kwargs, index >= 0)
-        else:
-            out = self._kernel(func, index, inputs)(*args, **kwargs)
+        self._check(func, op, args, kwargs, inputs, blocks, index)
+        out = self._result(func, op, args, kwargs, inputs, index)
         if made_by_torch(op.name, kwargs):
             mark_number(out)
         self._settle(op, args, kwargs, inputs, blocks, index, out)
         return out
 
+    def _moved(
+        self, op: Operation, args: tuple, kwargs: dict, blocks: Sequence[Block | None], target: int | None
+    ) -> Tensor | None:
+        """Do a copy if it crosses from one device to another; check that `set_` does not."""
+        if op.name != "set_":
+            return crossing(self, op, args, kwargs, blocks, target)
+        if len(args) > 1:
+            check_device(args[0], args[1].untyped_storage() if isinstance(args[1], Tensor) else args[1])
+        return None
+
+    def _check(
+        self,
+        func: Any,
+        op: Operation,
+        args: tuple,
+        kwargs: dict,
+        inputs: list[Tensor],
+        blocks: Sequence[Block | None],
+        index: int,
+    ) -> None:
+        """Refuse a generator or lengths on the wrong device, and a result that does not fit."""
+        if kwargs.get("generator") is not None and self.call is not None:
+            check_generator(self.box, self.call[1].get("generator"), index)
+        if op.name == "_pack_padded_sequence":
+            check_lengths(args[1], self.box.device_at(block_index(blocks[-1])))
+        if index >= 0 and not inputs:
+            self._check_room(func, op, args, kwargs, index)
+
+    def _result(self, func: Any, op: Operation, args: tuple, kwargs: dict, inputs: list[Tensor], index: int) -> Any:
+        """Return what an operation on device `index` returns; in a dry box, tensors without data."""
+        box = self.box
+        if not box.dry:
+            return self._kernel(func, index, inputs)(*args, **kwargs)
+        if op.name == "_local_scalar_dense" and inputs[0].is_meta:
+            return number(box, inputs[0])
+        if index == HOST and not op.mutates:
+            args = without_data(args, inputs)
+        return shapes_or_refusal(func, args, kwargs, index >= 0)
+
     @staticmethod
     def _kernel(func: Any, index: int, inputs: list[Tensor]) -> Any:
-        """What makes the results: torch's kernel of the CPU, or what does the same and returns what CUDA's does."""
+        """Return what makes the results: the CPU's kernel, or one that does the same and returns what CUDA's does."""
         if index == HOST:
             return func
         return (SHAPES if inputs and inputs[0].is_meta else VALUES).get(func, func)
@@ -139,25 +162,14 @@ class DispatchMode(TorchDispatchMode):
         box = self.box
         outputs = [out] if isinstance(out, Tensor) else tensors_in((out,))
         if op.name == "_pack_padded_sequence":
-            outputs.pop()  # how many sequences are left at each step: on the CPU, wherever they are
-        line: Line | None = None
-        doing = ""
+            outputs.pop()  # the number of sequences left at each step, which is on the CPU wherever the sequences are
         if index == UNPLACED:
             mark(outputs)
             return
         if index == HOST:
-            if _in_backward() != -1:
-                after_host(inputs, outputs)
-            if op.mutates or not _shares_storage(outputs, inputs):
-                self._bill_host(op, args, kwargs, inputs, [] if op.mutates else outputs, out, self.phase())
+            self._settle_on_host(op, args, kwargs, inputs, outputs, out)
             return
-        fresh: list[Tensor] = []
-        for t in outputs:
-            if t.layout is not torch.strided or t.is_nested:
-                raise refuse_layout(t)
-            storage = t.untyped_storage()
-            if getattr(storage, TAG, None) is None and not (fresh and _shares_storage([t], fresh)):
-                fresh.append(t)
+        fresh = _fresh(outputs)
         if not (fresh or op.mutates or op.synchronizes):
             self._adopt(inputs, blocks)
             return  # a view costs nothing
@@ -165,24 +177,28 @@ class DispatchMode(TorchDispatchMode):
             for t in outputs:
                 recount(t.untyped_storage())
         phase = self.phase()
-        if box.record:
-            line, doing = asking_line(4)  # above _settle, run and __torch_dispatch__
+        line, doing = asking_line(4) if box.record else (None, "")  # above _settle, run and __torch_dispatch__
         if op.product:
             box.workspace(index, phase in ("backward", "recompute"))
         made = [box.place(t, index, _kind(inputs, phase, doing), op.name, line, phase) for t in fresh]
         self._adopt(inputs, blocks)
         changed = tensors_in(args[:1]) if op.mutates else []  # an operation in place changes its first argument
         nbytes, flops, seconds = cost(op, box.gpus[index], args, kwargs, inputs, fresh, changed, out)
-        ready = 0.0
-        for block in blocks:
-            if block is not None and block.ready > ready:
-                ready = block.ready
-        end = box.bill(op, index, ready, seconds, nbytes, flops, line, phase)
+        end = box.bill(op, index, _ready(blocks), seconds, nbytes, flops, line, phase)
         for block in [*made, *blocks[: len(changed)]]:
             if block is not None:
                 block.ready = end
         if op.synchronizes:
             box.wait_until(end, op.name, location(line))
+
+    def _settle_on_host(
+        self, op: Operation, args: tuple, kwargs: dict, inputs: list[Tensor], outputs: list[Tensor], out: Any
+    ) -> None:
+        """Bill the host for an operation, unless it only makes a view."""
+        if _in_backward() != -1:
+            after_host(inputs, outputs)
+        if op.mutates or not _shares_storage(outputs, inputs):
+            self._bill_host(op, args, kwargs, inputs, [] if op.mutates else outputs, out, self.phase())
 
     def settle(self, op: Operation, inputs: list[Tensor], results: list[Tensor]) -> None:
         """Bill an operation whose parts were not seen: by its inputs, its results and `op.flops`."""
@@ -191,7 +207,7 @@ class DispatchMode(TorchDispatchMode):
         self._settle(op, tuple(inputs), {}, inputs, blocks, index, results)
 
     def _foreach(self, func: Any, op: Operation, args: tuple, kwargs: dict) -> Any:
-        """Over several devices."""
+        """Do an operation over lists whose tensors are on several devices."""
 
         def places(tensors: list[Tensor]) -> tuple:
             return tuple(block and block.index for block in self.box.blocks_of(tensors))
@@ -207,7 +223,7 @@ class DispatchMode(TorchDispatchMode):
         return None if op.mutates else results
 
     def _real_device(self, op: Operation, kwargs: dict, device: Any, inputs: list[Tensor]) -> tuple[dict, int | None]:
-        """`kwargs` with the device that holds the data, and the index of the device that was meant, if one was."""
+        """Return `kwargs` with the device that holds the data, and the index of the device that was meant, if any."""
         box = self.box
         device = torch.device(device)
         if device.type == "vgpu":
@@ -217,8 +233,8 @@ class DispatchMode(TorchDispatchMode):
             return kwargs, None
         if made_by_torch(op.name, kwargs):
             return kwargs, HOST
-        # torch's C++ code passes on the device that holds the data, which says nothing of the virtual one. Whoever
-        # called torch from Python has named a device, or else given tensors whose device it is.
+        # torch's C++ code passes on the device that holds the data, which says nothing about the virtual one. The
+        # Python code that called torch has named a device, or else given tensors, whose device it is.
         if inputs:
             given = None if self.call is None else self.call[1].get("device")
             return kwargs, HOST if given is not None and torch.device(given).type == "cpu" else None
@@ -232,7 +248,7 @@ class DispatchMode(TorchDispatchMode):
         return kwargs, HOST
 
     def _check_room(self, func: Any, op: Operation, args: tuple, kwargs: dict, index: int) -> None:
-        """Refuse what cannot fit before this machine's own memory is asked for it."""
+        """Refuse what cannot fit, before this machine's own memory is requested for it."""
         if self.box.backing.type == "meta":
             return
         with self.paused():
@@ -251,7 +267,7 @@ class DispatchMode(TorchDispatchMode):
         self.box.bill_host(op, host.call + max(nbytes / host.bandwidth, flops / host.flops), nbytes, flops, line, phase)
 
     def phase(self) -> str:
-        """What the program is doing, by what torch says of itself."""
+        """Return what the program is doing, as torch's own state shows it."""
         if _in_backward() != -1:
             return "recompute" if torch.is_grad_enabled() else "backward"  # by activation checkpointing
         if self.box.optimizing:
@@ -259,18 +275,39 @@ class DispatchMode(TorchDispatchMode):
         return "forward" if torch.is_grad_enabled() or inside_function() else ""
 
     def _adopt(self, inputs: Sequence[Tensor], blocks: Sequence[Block | None]) -> None:
-        """A tensor that turns out to be a Parameter is one for the ledger too."""
+        """Count a tensor that turns out to be a Parameter as one in the ledger, too."""
         for t, block in zip(inputs, blocks, strict=True):
             if type(t) is Parameter and block is not None:
                 block.allocation.kind = "parameters"
 
 
+def _fresh(outputs: list[Tensor]) -> list[Tensor]:
+    """Return the outputs in new storages, one for each storage. Raises RuntimeError for a sparse or nested one."""
+    fresh: list[Tensor] = []
+    for t in outputs:
+        if t.layout is not torch.strided or t.is_nested:
+            raise refuse_layout(t)
+        storage = t.untyped_storage()
+        if getattr(storage, TAG, None) is None and not (fresh and _shares_storage([t], fresh)):
+            fresh.append(t)
+    return fresh
+
+
+def _ready(blocks: Sequence[Block | None]) -> float:
+    """Return when all inputs are ready."""
+    ready = 0.0
+    for block in blocks:
+        if block is not None and block.ready > ready:
+            ready = block.ready
+    return ready
+
+
 def _nbytes(tensors: list[Tensor]) -> int:
-    total = 0  # a loop: several times as fast as sum() of a generator for one or two tensors
+    total = 0  # this loop is several times as fast as sum() of a generator for one or two tensors
     for t in tensors:
         try:
             total += t.nbytes
-        except RuntimeError:  # a sparse one
+        except RuntimeError:  # a sparse tensor
             total += t._nnz() * t.element_size()
     return total
 
@@ -279,12 +316,12 @@ def _shares_storage(outputs: list[Tensor], inputs: list[Tensor]) -> bool:
     try:
         held = {t.untyped_storage()._cdata for t in inputs}
         return any(t.untyped_storage()._cdata in held for t in outputs)
-    except NotImplementedError:  # a sparse one among them
+    except NotImplementedError:  # one of them is sparse
         return False
 
 
 def _kind(inputs: list[Tensor], phase: str, doing: str) -> str:
-    """What a new tensor is, as far as can be told now: gradients and optimizer state are known later."""
+    """Return the kind of a new tensor, as far as it is known: gradients and optimizer state are known later."""
     if not inputs:
         return "buffers" if doing == "init" else "inputs"
     return "activations" if phase in ("forward", "recompute") else "temporaries"

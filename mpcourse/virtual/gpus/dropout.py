@@ -1,6 +1,6 @@
-"""Dropout as CUDA does it: one kernel, which keeps a mask of one byte an element (aten/src/ATen/native/Dropout.cpp).
+"""Dropout as CUDA does it: one kernel, which keeps a mask of one byte per element (aten/src/ATen/native/Dropout.cpp).
 
-Dropout in place and of whole channels is not fused on CUDA either, and neither are p = 0, p = 1 and evaluation.
+CUDA does not fuse dropout in place, dropout of whole channels, p = 0, p = 1, and evaluation; nor does this module.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 
 def dropout(mode: Any, func: Any, x: Tensor, p: float, train: bool) -> Tensor:
-    """The kernel for aten::dropout."""
+    """Do aten::dropout."""
     fused = train and 0 < p < 1 and x.numel() > 0
     return torch.ops.aten.native_dropout.default(x, p, True)[0] if fused else in_parts(func, x, p, train)
 
@@ -33,7 +33,7 @@ def _values(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Ten
 def _backward_values(gradient: Tensor, mask: Tensor, scale: float) -> Tensor:
     if scale == 0:
         return torch.ops.aten.native_dropout_backward.default(gradient, mask, scale)
-    kept = 1 - round(1 - 1 / scale, 12)  # 1 - p to the last bit, as long as p has no more than 12 digits
+    kept = 1 - round(1 - 1 / scale, 12)  # 1 - p to the last bit, if p has no more than 12 digits
     return gradient * mask.to(gradient.dtype).div_(kept)
 
 

@@ -1,4 +1,4 @@
-"""Tensors without data: shapes of results where torch's own way to them is slow, and what stands in for values.
+"""Tensors without data: shapes of results that torch finds slowly, and what replaces values.
 
 On meta tensors torch decomposes batch norm into twenty operations in Python, 4 ms a layer, and arange imports the
 compiler, 2 s. Here only shapes are made.
@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 
 def _batch_norm(x: Tensor, weight: Tensor | None, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> tuple:
     channels = x.shape[1] if training else 0
-    statistics = torch.promote_types(x.dtype, torch.float32)  # as CUDA, which computes them so
+    statistics = torch.promote_types(x.dtype, torch.float32)  # as on CUDA, which computes them in it
     return torch.empty_like(x), x.new_empty(channels, dtype=statistics), x.new_empty(channels, dtype=statistics)
 
 
@@ -42,7 +42,7 @@ def _batch_norm_backward(
 
 
 def _convolution(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
-    """torch's own, which forgets channels last."""
+    """Return the shape as torch does, but with channels last, which torch forgets."""
     out = torch.ops.aten.convolution.default(x, weight, *rest)
     last = channels_last(x, weight)
     return out if last is None else out.contiguous(memory_format=last)
@@ -52,7 +52,7 @@ def _arange(start: Any, end: Any = None, step: Any = 1, *, dtype: torch.dtype | 
     if end is None:
         start, end = 0, start
     if step == 0 or (end - start) / step < 0:
-        torch.arange(start, end, step)  # says what is wrong
+        torch.arange(start, end, step)  # raises the error
     if dtype is None:
         whole = all(isinstance(value, int) for value in (start, end, step))
         dtype = torch.int64 if whole else torch.get_default_dtype()
@@ -68,7 +68,7 @@ def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Of an operation in place that has no shape to make."""
+    """Do nothing, for an operation in place that has no shape to make."""
 
 
 SHAPES: dict[Any, Callable[..., Any]] = {
@@ -91,9 +91,9 @@ kept.VALUES.update(dropout.VALUES)
 
 
 def shapes_or_refusal(func: Any, args: tuple, kwargs: dict, on_device: bool) -> Any:
-    """The results' shapes, of an operation on a device; on the CPU, its results.
+    """Return the results' shapes for an operation on a device, and its results for one on the CPU.
 
-    Raises RuntimeError, in a line of ours, where they depend on values.
+    Raises RuntimeError, in one line of ours, where the shapes depend on values.
     """
     try:
         return shapes_of(SHAPES.get(func, func), func, args, kwargs) if on_device else func(*args, **kwargs)
@@ -104,7 +104,7 @@ def shapes_or_refusal(func: Any, args: tuple, kwargs: dict, on_device: bool) -> 
 
 
 def stand_in(box: Box, what: str, line: Line | None) -> None:
-    """Say, once in a box, that there are zeros instead of values."""
+    """Warn, once in a box, that zeros replace values."""
     if not box.stands_in:
         box.stands_in = True
         warnings.warn(
@@ -115,11 +115,11 @@ def stand_in(box: Box, what: str, line: Line | None) -> None:
 
 
 def number(box: Box, tensor: Tensor) -> float | complex:
-    """What `item()` says of a tensor without data: 0.0, with a warning, so that a loop may log its loss.
+    """Return what `item()` gives for a tensor without data: 0.0, with a warning, so that a loop may log its loss.
 
-    Raises RuntimeError of integers and booleans, which a program's flow depends on.
+    Raises RuntimeError for integers and booleans, because a program's flow depends on them.
     """
-    if box.stand_in is not None:  # who asks has said what
+    if box.stand_in is not None:  # the caller has set the value
         return box.stand_in
     if not (tensor.is_floating_point() or tensor.is_complex()):
         raise no_data("item()")
@@ -128,14 +128,14 @@ def number(box: Box, tensor: Tensor) -> float | complex:
 
 
 def without_data(args: tuple, inputs: list[Tensor]) -> tuple:
-    """Of the CPU's tensors some came from a device, and hold no data: the arguments with none of them holding any."""
+    """Return the arguments without data on the CPU, if some of the CPU's tensors came from a device and hold none."""
     if len({t.is_meta for t in inputs if t.dim()}) < 2:
         return args
     return _emptied(args, lambda t: t.dim() > 0)
 
 
 def without_numbers(args: tuple) -> tuple:
-    """The arguments with none of the CPU's numbers among them holding data, as torch has it for meta tensors."""
+    """Return the arguments without data in the CPU's numbers among them, as torch has it for meta tensors."""
     return _emptied(args, lambda t: t.dim() == 0)
 
 

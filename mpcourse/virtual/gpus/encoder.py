@@ -1,8 +1,8 @@
 """The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in evaluation, as CUDA takes it.
 
-torch runs each as one C++ function, whose kernels and memory are CUDA's own where the tensors are
-(aten/src/ATen/native/transformers/transformer.cpp and cuda/attention.cu). What follows calls the same kernels on
-tensors without data, and so counts them; the values come from that C++ function on the CPU.
+torch runs each as one C++ function. Its kernels and memory are CUDA's own if the tensors are on a GPU
+(aten/src/ATen/native/transformers/transformer.cpp and cuda/attention.cu). The functions below call the same kernels on
+tensors without data, and so count them; the values come from that C++ function on the CPU.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ def _attend(
     x: Tensor, heads: int, qkv_weight: Tensor, qkv_bias: Tensor, out_weight: Tensor, out_bias: Tensor,
     masked: bool, wants_weights: bool, averaged: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """native_multi_head_attention_cuda: (batch, n, width) -> the same, and the weights if they are wanted."""
+    """Do native_multi_head_attention_cuda: (batch, n, width) -> the same, and the weights if they are wanted."""
     batch, n, width = x.shape
     if width // heads % 8 == 0 and not masked and not wants_weights:
         qkv = F.linear(x, qkv_weight, qkv_bias)
@@ -62,7 +62,7 @@ def _encoder_layer(
     weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor, mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """transformer_encoder_layer_forward."""
+    """Do transformer_encoder_layer_forward."""
 
     def norm1(x: Tensor) -> Tensor:
         return F.layer_norm(x, (width,), scale1, shift1, eps)
@@ -85,7 +85,7 @@ def _encoder_layer(
 
 
 def _counted(plan: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel that has `plan` counted, and its results valued by the CPU's function."""
+    """Return the kernel that has `plan` counted; the CPU's function gives the results' values."""
 
     def run(mode: DispatchMode, func: Any, *args: Any) -> Any:
         if mode.box.dry:
@@ -106,13 +106,13 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-# nn.TransformerEncoderLayer and nn.MultiheadAttention ask it, and leave the fast path where somebody overrides torch
-# functions, as a box does.
+# nn.TransformerEncoderLayer and nn.MultiheadAttention call it, and leave the fast path where torch functions are
+# overridden, as in a box.
 _has_torch_function = torch.overrides.has_torch_function
 
 
 def has_torch_function(args: Iterable[Any]) -> bool:
-    """Whether some of `args` override torch functions; in a box, by their class alone."""
+    """Return whether some of `args` override torch functions; in a box, only by their class."""
     if box_here() is None:
         return _has_torch_function(args)
     return any(isinstance(t, Tensor) and type(t) not in (Tensor, nn.Parameter) for t in args)

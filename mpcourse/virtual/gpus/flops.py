@@ -1,6 +1,7 @@
 """FLOPs of operations that torch's own registry does not know, or does not know exactly.
 
-A multiplication and an addition are two. Factorizations are counted as in Golub and Van Loan, Matrix Computations.
+A multiplication and an addition are two FLOPs. Factorizations are counted as in Golub and Van Loan, Matrix
+Computations.
 """
 
 import math
@@ -25,7 +26,7 @@ def _convolution(
     x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, *rest: Any,
     **options: Any,
 ) -> int:  # fmt: skip
-    """The weight, once for each point of the result, or of the input where it is transposed."""
+    """Count the weight once for each point of the result, or of the input if the convolution is transposed."""
     return _filtered(x if transposed else options["out_val"], weight)
 
 
@@ -33,8 +34,10 @@ def _convolution_backward(
     gradient: Tensor, x: Tensor, weight: Tensor, sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int, output_mask: Sequence[bool], **options: Any,
 ) -> int:  # fmt: skip
-    """As many for the gradient of the input as in forward, and for that of the weight. torch's own formula for the
-    latter does not know groups."""
+    """Count as many FLOPs as in forward for the gradient of the input, and as many for that of the weight.
+
+    torch's own formula for the latter ignores groups.
+    """
     return (output_mask[0] + output_mask[1]) * _filtered(x if transposed else gradient, weight)
 
 
@@ -43,12 +46,12 @@ def _filtered(images: Tensor, weight: Tensor) -> int:
 
 
 def _recurrent(x: Tensor, of_input: Tensor, of_state: Tensor, *rest: Any, **options: Any) -> int:
-    """(steps, batch, features), and both weights, each used once a step."""
+    """Count both weights, each once a step, for x of (steps, batch, features)."""
     return 2 * x.shape[0] * x.shape[1] * (of_input.numel() + of_state.numel())
 
 
 def _product(first: int, second: int) -> Callable[..., int]:
-    """Of the arguments at two positions: (..., m, k) and (..., k, n), or a vector for either; each batch once."""
+    """Count a product of the arguments at two positions: (..., m, k) and (..., k, n), or a vector for either."""
 
     def flops(*args: Any, **options: Any) -> int:
         a, b = args[first], args[second]
@@ -58,22 +61,22 @@ def _product(first: int, second: int) -> Callable[..., int]:
 
 
 def _by_rows(x: Tensor, weight: Tensor, *rest: Any, **options: Any) -> int:
-    """(m, k) and a weight of m rows of outputs, however it is packed."""
+    """Count a product of (m, k) and a weight of m rows of outputs, however it is packed."""
     return 2 * x.numel() * options["out_val"].shape[-1]
 
 
 def _grouped(a: Tensor, b: Tensor, *rest: Any, **options: Any) -> int:
-    """Of groups of rows, of columns, or of what is summed over: one tensor or both have the groups' dimension."""
+    """Count a product of groups of rows, columns or summed elements; one tensor or both have the groups' dimension."""
     return 2 * (a[0].numel() if a.dim() > b.dim() else a.numel()) * b.shape[-1]
 
 
 def _trilinear(a: Tensor, b: Tensor, c: Tensor, *rest: Any, **options: Any) -> int:
-    """F.bilinear: the weight, for each example."""
+    """Count F.bilinear: the weight, for each example."""
     return 2 * b.numel() * (a.numel() // a.shape[-1])
 
 
 def _square(part: float) -> Callable[..., int]:
-    """`part` n^3 of (..., n, n)."""
+    """Count `part` n^3 for (..., n, n)."""
     return lambda x, *rest, **options: int(part * x.numel() * x.shape[-1])
 
 
@@ -82,7 +85,7 @@ def _solve(x: Tensor, right: Tensor, *rest: Any, **options: Any) -> int:
 
 
 def _tall(m_m_n: float, m_n_n: float, n_n_n: float) -> Callable[..., int]:
-    """Of (..., m, n), or transposed where it is wide: the sum of the terms' multiples."""
+    """Count the sum of the terms' multiples for (..., m, n), or the transpose where it is wide."""
 
     def flops(x: Tensor, *rest: Any, **options: Any) -> int:
         n, m = sorted(x.shape[-2:])
@@ -95,7 +98,7 @@ _FORMULAS: dict[str, Callable[..., int]] = {
     "convolution": _convolution,
     "_convolution": _convolution,
     "convolution_backward": _convolution_backward,
-    # of operations that only the CPU has
+    # operations that only the CPU has
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "mkldnn_rnn_layer": _recurrent,
@@ -142,12 +145,12 @@ _FORMULAS: dict[str, Callable[..., int]] = {
 
 
 def formula(packet: Any) -> Callable[..., int] | None:
-    """How the FLOPs of an aten operation are counted; None: it does no arithmetic worth counting."""
+    """Return the function that counts an aten operation's FLOPs, or None if it does no arithmetic worth counting."""
     return _FORMULAS.get(packet.__name__) or flop_registry.get(packet)
 
 
 def below_diagonal(queries: int, keys: int) -> float:
-    """The part of a matrix of attention weights that a causal mask leaves: query i sees keys 0 to i."""
+    """Return the part of an attention matrix that a causal mask leaves: query i sees keys 0 to i."""
     if queries <= keys:
         return (queries + 1) / (2 * keys)
     return (keys * (keys + 1) / 2 + (queries - keys) * keys) / (queries * keys)
@@ -157,11 +160,11 @@ _seen: dict[Any, int] = {}
 
 
 def counted(formula: Callable[..., int], name: str, args: tuple, kwargs: dict, out: Any) -> int:
-    """What the formula says; where it is made for shapes alone, what it said of the same ones before."""
-    if name == "mm":  # backward is made of these; to look the shapes up takes longer
+    """Count by the formula; where it depends on shapes alone, reuse its result for the same shapes."""
+    if name == "mm":  # backward is made of these, and looking the shapes up would take longer
         (m, k), n = args[0].shape, args[1].shape[1]
         return 2 * m * k * n
-    if not hasattr(formula, "__wrapped__"):  # one that reads tensors
+    if not hasattr(formula, "__wrapped__"):  # a formula that reads tensors
         return formula(*args, **kwargs, out_val=out)
     key = (name, _shapes(args), _shapes(tuple(kwargs.items())))
     if key not in _seen:

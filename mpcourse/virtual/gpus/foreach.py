@@ -1,7 +1,7 @@
 """Operations over lists of tensors, as torch.optim and clip_grad_norm_ use them: each device gets its own.
 
 torch groups the lists by device before it calls them (torch/utils/_foreach_utils.py). It asks for the real device,
-which is the same for all, so here the virtual ones are put in their place.
+which is the same for all, so here the virtual ones replace it.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _group: Any = torch._C._group_tensors_by_device_and_dtype
 
 
 def group_by_device(lists: list[list[Any]], with_indices: bool = False) -> dict[tuple, tuple]:
-    """What torch's function gives: {(device, dtype): (lists, indices)}, by the devices of the first list."""
+    """Return what torch's function returns, {(device, dtype): (lists, indices)}, by the first list's devices."""
     groups, box = _group(lists, with_indices), box_here()
     if box is None:
         return groups
@@ -32,10 +32,10 @@ def group_by_device(lists: list[list[Any]], with_indices: bool = False) -> dict[
 
 
 def apart(args: tuple, kwargs: dict, places: Callable[[list[Tensor]], tuple], run: Callable[..., Any]) -> list[Any]:
-    """Call `run(args, kwargs)` for the positions of each combination of devices; its results in the lists' order.
+    """Call `run(args, kwargs)` for the positions of each combination of devices; return results in the lists' order.
 
-    Where there is one combination, of several devices, one by one: CUDA's slow path, in which each pair is judged by
-    itself.
+    If there is one combination, of several devices, call it for one position at a time: CUDA's slow path, in which each
+    pair is judged by itself.
     """
     n = len(args[0])
 

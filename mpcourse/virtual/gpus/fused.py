@@ -1,7 +1,7 @@
-"""Operations that torch's C++ code does by one kernel of CUDA, and on a CPU by several.
+"""Operations that torch's C++ code does by one kernel on CUDA, and by several on a CPU.
 
 RMS norm (aten/src/ATen/native/layer_norm.cpp), the cells of LSTM and GRU (RNN.cpp, which calls cuda/RNN.cu), and
-softmax of float16 into float32 (SoftMax.cpp). What is counted is CUDA's; the values are the CPU's. Group norm is one
+softmax of float16 into float32 (SoftMax.cpp). CUDA's kernel is counted; the values are the CPU's. Group norm is one
 kernel on both, but only the CPU's takes channels last (group_norm.cpp).
 """
 
@@ -28,7 +28,7 @@ def _rms_norm(
     judged(func, (x, shape, weight, eps), {}, mode.box)
 
     def plan(x: Tensor, weight: Tensor | None = None) -> tuple[Tensor, ...]:
-        with torch._C._ExcludeDispatchKeyGuard(KEYS):  # or it would come here again
+        with torch._C._ExcludeDispatchKeyGuard(KEYS):  # otherwise it would come here again
             return func(x, shape, weight, eps)
 
     def compute(x: Tensor, weight: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -79,7 +79,7 @@ def _softmax(kernel: Any) -> Callable[..., Any]:
 
 
 def _group_norm(mode: DispatchMode, func: Any, *args: Any) -> Tensor:
-    """CUDA's kernel takes a contiguous copy, which is kept for backward."""
+    """Do group norm: CUDA's kernel takes a contiguous copy, which is kept for backward."""
     if torch.is_autocast_enabled("vgpu"):
         args = tuple(autocast.cast(args, torch.float32))
     x, *rest = args
@@ -96,7 +96,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-# -- shapes of what only CUDA has, where torch has none: with them autograd takes CUDA's way on tensors without data --
+# -- shapes of what only CUDA has, where torch has none; autograd then takes CUDA's way on tensors without data --
 
 
 def _rms_norm_shapes(x: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
@@ -129,7 +129,7 @@ def _gru_cell_gradients(grad: Tensor, workspace: Tensor, has_bias: bool) -> tupl
     return *gates, torch.empty_like(grad, memory_format=torch.contiguous_format), *biases
 
 
-_library = torch._C._dispatch_library("IMPL", "aten", "")  # Library.impl refuses what it takes for composite
+_library = torch._C._dispatch_library("IMPL", "aten", "")  # Library.impl refuses what it takes to be composite
 for _name, _shapes in {
     "_fused_rms_norm": _rms_norm_shapes,
     "_fused_rms_norm_backward": _rms_norm_gradients,

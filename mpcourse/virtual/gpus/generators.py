@@ -1,4 +1,4 @@
-"""Random numbers: generators of a virtual GPU are generators of the CPU that know which device they are for."""
+"""Random numbers: a virtual GPU's generator is a CPU generator that knows which device it is for."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ _Generator = torch.Generator
 
 
 class VirtualGenerator(_Generator):
-    """A generator for one virtual GPU. It draws what a CPU's of the same seed draws."""
+    """A generator for one virtual GPU. It draws what a CPU generator with the same seed draws."""
 
     device = torch.device("cpu")
 
@@ -24,7 +24,7 @@ class _OfAnyDevice(type):
 
 
 class Generator(metaclass=_OfAnyDevice):
-    """torch.Generator: in a box also for its devices, torch.Generator("vgpu:0")."""
+    """torch.Generator, which in a box also works for its devices, torch.Generator("vgpu:0")."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         box = box_here()
@@ -35,7 +35,7 @@ class Generator(metaclass=_OfAnyDevice):
 
 
 def check_generator(box: "Box", generator: Any, index: int) -> None:
-    """A generator has to be of the device's type. Raises RuntimeError in torch's words."""
+    """Check that a generator has the device's type. Raises RuntimeError in torch's words."""
     wanted, got = box.device_at(index).type, None if generator is None else generator.device.type
     if got is not None and wanted != got:
         raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'")

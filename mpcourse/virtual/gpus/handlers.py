@@ -1,4 +1,4 @@
-"""torch's Python functions in which a device shows, each with what it does for tensors on virtual GPUs."""
+"""torch's Python functions that show a device, each with what it does for tensors on virtual GPUs."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mpcourse.virtual.gpus.modes import FunctionMode
 
 Tensor = torch.Tensor
-_LEFT_BEHIND = "mpcourse_left_behind"  # an attribute of a storage: of a gradient whose tensor has been moved
+_LEFT_BEHIND = "mpcourse_left_behind"  # an attribute of the storage of a gradient whose tensor has been moved
 
 
 def index_of(mode: "FunctionMode", x: Tensor) -> int:
@@ -28,13 +28,13 @@ def index_of(mode: "FunctionMode", x: Tensor) -> int:
 
 def _device(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> torch.device:
     block = mode.box.block_of(args[0])
-    if block is None:  # in a dry box a tensor without data and device is one that was moved to the CPU
+    if block is None:  # in a dry box a tensor without data and device was moved to the CPU
         return mode.box.device_at(HOST) if mode.box.dry else func(*args)
     return mode.box.device_at(block.index)
 
 
 def _get_device(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> int:
-    return index_of(mode, args[0])  # -1 of a tensor on the CPU, as torch has it
+    return index_of(mode, args[0])  # -1 for a tensor on the CPU, as in torch
 
 
 def _is_cpu(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> bool:
@@ -50,7 +50,7 @@ def _cpu(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
 
 
 def _to(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
-    """All forms of Tensor.to: (dtype), (device, dtype), (other), each with non_blocking, copy, memory_format."""
+    """Do all forms of Tensor.to: (dtype), (device, dtype), (other), with non_blocking, copy, memory_format."""
     box, kwargs = mode.box, dict(kwargs)
     x, *rest = args
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
@@ -70,7 +70,7 @@ def _to(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
     non_blocking, copy = kwargs.pop("non_blocking", non_blocking), kwargs.pop("copy", copy)
     y = x
     if dtype not in (None, x.dtype) or kwargs.get("memory_format") is not None:
-        y = func(x, dtype or x.dtype, **kwargs)  # on the side where it is: torch converts before it copies
+        y = func(x, dtype or x.dtype, **kwargs)  # on the side where it is, because torch converts before it copies
     if isinstance(device, str | torch.device) and torch.device(device).type == "meta":
         return func(y, "meta")
     moved = y if device is None else mode.move(y, box.index_of(device), non_blocking)
@@ -78,7 +78,7 @@ def _to(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
 
 
 def _copy_(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
-    """In place; the part of autograd that torch would do on real devices is done by a Move."""
+    """Copy in place; a Move does the part of autograd that torch does on real devices."""
     x, source, *rest = (*args, *kwargs.values()) if "src" in kwargs else args
     if isinstance(source, Tensor) and source.requires_grad and torch.is_grad_enabled():
         source = mode.move(source, index_of(mode, x), False)
@@ -95,7 +95,7 @@ def _numpy(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _read(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
-    """What reads values without an aten operation: the host waits for them, and a dry box has none."""
+    """Do what reads values without an aten operation: the host waits for them, and a dry box has none."""
     x, name = args[0], getattr(func, "__name__", "reading it")
     block = mode.box.block_of(x)
     if mode.box.dry and x.is_meta:
@@ -116,7 +116,7 @@ def _repr(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> str:
 
 
 def _format(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> str:
-    """f"{x}": as torch does it, a number of a tensor without dimensions, and else what `repr` says."""
+    """Do f"{x}" as torch does: the number for a tensor without dimensions, and else what `repr` gives."""
     x, spec = args
     if x.dim() == 0 and type(x) is Tensor:
         return format(x.item(), spec)
@@ -134,7 +134,7 @@ def _dlpack(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _grad(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
-    """Whoever asks for `.grad` gets it only where it belongs, as torch's engine sees to on real devices."""
+    """Return `.grad`, but only on its tensor's device, as torch's engine ensures on real devices."""
     grad = func(*args, **kwargs)
     if grad is not None:
         own = index_of(mode, args[0])
@@ -164,7 +164,7 @@ def _set_grad(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Non
 
 
 def _set_data(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> None:
-    """May move a tensor, as on CUDA. A gradient that it has stays where it is, and may be read there."""
+    """Set `.data`, which may move a tensor, as on CUDA. Its gradient stays where it is, and may be read there."""
     x = args[0]
     before = index_of(mode, x)
     func(*args)
@@ -192,7 +192,7 @@ def _deepcopy(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Ten
 
 
 def _from_data(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
-    """torch.tensor and its like, which hide from dispatch modes: made on the CPU, then moved."""
+    """Do torch.tensor and its like, which hide from dispatch modes: make the tensor on the CPU, then move it."""
     kwargs = dict(kwargs)
     device, needs_grad = kwargs.pop("device", None), kwargs.pop("requires_grad", False)
     data = args[0] if args else kwargs.get("data")
@@ -210,7 +210,7 @@ def _from_data(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Te
 
 
 def _quantile(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
-    """A number q becomes a tensor on the device, as torch's C++ code makes it there."""
+    """Do quantile; a number q becomes a tensor on the device, where torch's C++ code makes it."""
     given = dict(zip(("input", "q"), args, strict=False)) | kwargs
     x, q = given.pop("input"), given.pop("q")
     if not isinstance(q, Tensor) and index_of(mode, x) != HOST:
@@ -220,14 +220,14 @@ def _quantile(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Ten
 
 
 def _unravel_index(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
-    """Python code that makes tensors where the indices are: it has to see where that is."""
+    """Run Python code that makes tensors where the indices are, and so has to see where that is."""
     with mode:
         indices, shape = args[0] if args else kwargs["indices"], args[1] if len(args) > 1 else kwargs["shape"]
         return torch.functional._unravel_index(indices, shape).unbind(-1)
 
 
 def _tensor_split(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Any:
-    """Where to cut is read on the CPU (aten/src/ATen/native/TensorShape.cpp)."""
+    """Do tensor_split, which reads on the CPU where to cut (aten/src/ATen/native/TensorShape.cpp)."""
     where = args[1] if len(args) > 1 else kwargs.get("indices_or_sections", kwargs.get("tensor_indices_or_sections"))
     if isinstance(where, Tensor) and (index := index_of(mode, where)) != HOST:
         raise RuntimeError(
@@ -237,7 +237,7 @@ def _tensor_split(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) ->
 
 
 def _ctc_loss(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Tensor:
-    """The lengths are read by the host, wherever they are (aten/src/ATen/native/LossCTC.cpp)."""
+    """Do ctc_loss; the host reads the lengths, wherever they are (aten/src/ATen/native/LossCTC.cpp)."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -251,12 +251,12 @@ def _ctc_loss(mode: "FunctionMode", func: Any, args: tuple, kwargs: dict) -> Ten
 
 
 def _getter(name: str) -> Any:
-    """What torch calls for `tensor.name`."""
+    """Return what torch calls for `tensor.name`."""
     return getattr(Tensor, name).__get__
 
 
 def _setter(name: str) -> Any:
-    """What torch calls for `tensor.name = value`."""
+    """Return what torch calls for `tensor.name = value`."""
     return getattr(Tensor, name).__set__
 
 

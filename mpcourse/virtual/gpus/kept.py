@@ -1,8 +1,8 @@
-"""What a kernel of CUDA returns and keeps for backward, where the CPU's returns or keeps something else.
+"""What a CUDA kernel returns and keeps for backward, where the CPU's returns or keeps something else.
 
-The values stay the CPU's. Only what a device holds of them changes: logsigmoid has a buffer on a CPU alone, the
+The values stay the CPU's. Only what a device holds of them changes: logsigmoid has a buffer only on a CPU, the
 statistics of norms in half precision are float32 on CUDA (native/cuda/layer_norm_kernel.cu, Normalization.cuh), and
-embedding_bag notes other things about its bags. Each function here takes the arguments of its operation.
+embedding_bag records other things about its bags. Each function here takes the arguments of its operation.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _HALF = {torch.float16, torch.bfloat16}
 
 
 def looks_of(func: Any, args: Sequence[Any], kwargs: dict) -> Any:
-    """What CUDA's kernel returns, without data."""
+    """Return what CUDA's kernel returns, without data."""
     twins = tuple(_without_data(a) for a in args)
     return shapes_of(SHAPES.get(func, func), func, twins, {k: _without_data(v) for k, v in kwargs.items()})
 
@@ -35,26 +35,26 @@ def _without_data(x: Any) -> Any:
 
 
 def in_look(value: Tensor, look: Tensor) -> Tensor:
-    """`value` with the strides of `look`."""
+    """Return `value` with the strides of `look`."""
     if value.stride() == look.stride():
         return value
     return torch.empty_strided(look.shape, look.stride(), dtype=value.dtype, device=value.device).copy_(value)
 
 
 def carrier(look: Tensor, value: Any, device: torch.device) -> Tensor:
-    """A tensor that is held as `look` is, and carries what the CPU's backward needs in its place."""
+    """Make a tensor that takes memory as `look` does, and carries what the CPU's backward needs in its place."""
     made = torch.empty_strided(look.shape, look.stride(), dtype=look.dtype, device=device)
     setattr(made.untyped_storage(), _CARRIED, value)
     return made
 
 
 def carried(x: Tensor) -> Any:
-    """What a tensor carries; without such, itself."""
+    """Return what a tensor carries, or the tensor itself."""
     return getattr(x.untyped_storage(), _CARRIED, x)
 
 
 def carry_over(x: Tensor, copy: Tensor) -> None:
-    """A copy on another device carries the same."""
+    """Let a copy on another device carry the same."""
     if not is_lazy(x) and hasattr(x.untyped_storage(), _CARRIED):
         setattr(copy.untyped_storage(), _CARRIED, carried(x))
 
@@ -74,7 +74,7 @@ def _log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
 
 
 def _norm(func: Any, results: int = 3) -> Callable[..., Any]:
-    """The results, whose second and third are statistics: in float32, unless the input is float64."""
+    """Return the kernel with its second and third results, statistics, in float32, unless the input is float64."""
 
     def run(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         out = func(x, *args, **kwargs)
@@ -89,7 +89,7 @@ def _layer_norm_backward(grad: Tensor, x: Tensor, shape: Any, mean: Tensor, rstd
 
 
 def _batch_norm_backward(func: Any, first: int) -> Callable[..., Any]:
-    """Its statistics are the arguments `first` and the next; they are empty in evaluation."""
+    """Return the kernel for statistics in arguments `first` and the next, which are empty in evaluation."""
 
     def run(grad: Tensor, x: Tensor, weight: Tensor | None, *rest: Any, **kwargs: Any) -> Any:
         dtype, rest = x.dtype if weight is None else weight.dtype, (grad, x, weight, *rest)
@@ -136,7 +136,7 @@ def _softmax_backward(func: Any) -> Callable[..., Any]:
 
 
 def _kept_loss(x: Tensor, target: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
-    """A loss that is summed up where its terms were: the number keeps their storage (native/Loss.cpp)."""
+    """Return the shape of a loss summed where its terms were: the number keeps their storage (native/Loss.cpp)."""
     reduction = kwargs.get("reduction", next((a for a in reversed(rest[:2]) if type(a) is int), 1))
     dtype = torch.promote_types(x.dtype, target.dtype) if target.is_floating_point() else x.dtype
     terms = x.new_empty(torch.broadcast_shapes(x.shape, target.shape), dtype=dtype)
@@ -144,12 +144,12 @@ def _kept_loss(x: Tensor, target: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
 
 
 def _like(position: int) -> Callable[..., Tensor]:
-    """The shape of a gradient: that of the argument at `position`."""
+    """Return a function that makes a gradient's shape: that of the argument at `position`."""
     return lambda *args, **kwargs: torch.empty_like(args[position], memory_format=torch.contiguous_format)
 
 
 def _col2im(columns: Tensor, size: Sequence[int], kernel: Sequence[int], *rest: Any) -> Tensor:
-    """The image takes the place of its columns, and keeps their storage (native/cuda/Col2Im.cu)."""
+    """Return the shape of an image that replaces its columns, and keeps their storage (native/cuda/Col2Im.cu)."""
     shape = (*columns.shape[:-2], columns.shape[-2] // (kernel[0] * kernel[1]), *size)
     return torch.empty_like(columns, memory_format=torch.contiguous_format).resize_(shape)
 
@@ -161,7 +161,7 @@ def _geqrf(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _index_put(func: Any) -> Callable[..., Tensor]:
-    """By a mask, which without data has nothing to say: the result has the shape of what it changes all the same."""
+    """Return the kernel for index_put by a mask without data: the result has the shape of what it changes."""
 
     def run(x: Tensor, indices: Sequence[Tensor | None], *rest: Any, **kwargs: Any) -> Tensor:
         if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
@@ -172,7 +172,7 @@ def _index_put(func: Any) -> Callable[..., Tensor]:
 
 
 def _lstm_cell(gates: Tensor, of_state: Tensor, cell: Tensor, *biases: Tensor | None) -> tuple[Tensor, ...]:
-    """torch's own function for this fails where there are no biases."""
+    """Return the cell's shapes, because torch's own function for this fails where there are no biases."""
     return *(torch.empty_like(cell, memory_format=torch.contiguous_format) for _ in range(2)), torch.empty_like(gates)
 
 

@@ -1,9 +1,8 @@
 """Operations that a GPU does in one kernel where torch takes several on a CPU.
 
-torch decides between the two by the device of the tensors, above autograd. The tensors of a box are the CPU's, so the
-decision is taken here instead: a thread in a box sets a dispatch key that stands in front of autograd and autocast, and
-that torch leaves to others (DeferredInit). What is registered for it is called by C++ code as well, as attention and
-recurrent layers call dropout.
+torch decides between the two by the device of the tensors, above autograd. The tensors of a box are on the CPU, so the
+decision is made here instead: a thread in a box sets a dispatch key in front of autograd and autocast that torch leaves
+to others (DeferredInit). C++ code also calls what is registered for it, as attention and recurrent layers call dropout.
 """
 
 import contextlib
@@ -36,7 +35,7 @@ _here = _Here()
 
 @contextlib.contextmanager
 def active(mode: DispatchMode) -> Iterator[None]:
-    """In this thread, operations on the devices of the mode's box are those of a GPU, and autocast knows them."""
+    """Treat operations on the devices of the mode's box as a GPU's in this thread, and let autocast know them."""
     before, _here.mode = _here.mode, mode
     try:
         with torch._C._IncludeDispatchKeyGuard(KEY), torch._C._IncludeDispatchKeyGuard(autocast.KEY):
@@ -46,9 +45,9 @@ def active(mode: DispatchMode) -> Iterator[None]:
 
 
 def register(kernels: dict[str, Callable[..., Any]]) -> None:
-    """Have each of these aten operations done by `run(mode, func, *args)` where its first tensor is on a device.
+    """Register `run(mode, func, *args)` for each of these aten operations, where its first tensor is on a device.
 
-    What `run` leaves to torch it does in parts (cost.py), which come here in their turn.
+    What `run` leaves to torch is done in parts (cost.py), which come here in turn.
     """
     for name, run in kernels.items():
         packet, _, overload = name.partition(".")
@@ -70,14 +69,14 @@ def _chosen(run: Callable[..., Any], func: Any) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """What runs in here is outside of the virtual world, if this thread is in one."""
+    """Keep what runs in this context outside of the virtual world, if this thread is in one."""
     with _here.mode.paused() if _here.mode else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """What runs in here is torch's own for a CPU: nothing is counted, and no region of autocast applies."""
+    """Let torch's own CPU code run in this context: nothing is counted, and no autocast region applies."""
     with paused(), torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
         yield
 
@@ -86,10 +85,10 @@ def unseen() -> Iterator[None]:
 class Whole:
     """An operation that is one kernel on a GPU and several on a CPU.
 
-    name: CUDA's; that of its backward has `_backward` after it. compute: the results, of plain tensors, as torch makes
-    them on a CPU. shapes: the same without data; gradient: that of an input, by its number, without data. flops: of
+    name: CUDA's; its backward has `_backward` appended. compute: the results, of plain tensors, as torch makes them on
+    a CPU. shapes: the same without data; gradient: an input's gradient, by the input's number, without data. flops: of
     forward, and of backward. takes: seconds of the arithmetic on a GPU, in backward or not. reserve: bytes that
-    backward needs besides inputs and results; trains: whether there may be one.
+    backward needs in addition to inputs and results; trains: whether there may be a backward.
     """
 
     mode: DispatchMode
@@ -104,7 +103,7 @@ class Whole:
     trains: bool
 
     def bill(self, inputs: Sequence[Tensor], results: Sequence[Tensor], backward: bool = False) -> None:
-        """One operation on the device of the inputs; the results are placed there."""
+        """Bill one operation on the device of the inputs; the results are placed there."""
         op = dataclasses.replace(
             describe(self.func),
             name=self.name + "_backward" * backward,
@@ -117,7 +116,7 @@ class Whole:
 
 
 def copy_of(x: Tensor) -> Tensor:
-    """A copy with the strides of x, so that torch runs the same loops. Where elements overlap: a plain one."""
+    """Copy with the strides of x, so that torch runs the same loops; where elements overlap, make a plain copy."""
     x = x.detach()
     return (
         x.clone()
@@ -129,7 +128,7 @@ def copy_of(x: Tensor) -> Tensor:
 class _Whole(torch.autograd.Function):
     """The values and gradients are those of the CPU's operations, which run unseen and keep their own graph.
 
-    They have copies of the inputs, for that graph lives longer than what is saved for backward.
+    They have copies of the inputs, because that graph lives longer than what is saved for backward.
     """
 
     @staticmethod
@@ -179,7 +178,7 @@ class _Whole(torch.autograd.Function):
 
 
 class _Last(torch.autograd.Function):
-    """A gradient of which there is no gradient."""
+    """A gradient that has no gradient itself."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
@@ -194,6 +193,6 @@ class _Last(torch.autograd.Function):
 
 
 def whole(call: Whole, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Do it: the results, on the device of the tensors, with one node in autograd's graph."""
+    """Do the operation; return the results, on the tensors' device, with one node in autograd's graph."""
     learns = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     return _Whole.apply(call, learns, *tensors)

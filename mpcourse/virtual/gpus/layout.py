@@ -1,4 +1,4 @@
-"""In which order a convolution's numbers lie."""
+"""The order in which a convolution's numbers lie in memory."""
 
 import torch
 
@@ -6,7 +6,7 @@ Tensor = torch.Tensor
 
 
 def channels_last(x: Tensor, weight: Tensor) -> torch.memory_format | None:
-    """The format of a convolution's result, if it is one of channels last: torch asks the image and the weight."""
+    """Return the format of a convolution's result, if it is one of channels last; image and weight decide it."""
     if x.dim() not in (4, 5):
         return None
     last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d

@@ -1,4 +1,4 @@
-"""The ledger of a virtual GPU's memory: what holds it, of which kind, since when, and when there was most of it."""
+"""The ledger of a virtual GPU's memory: what holds it, what kind it has, since when, and when it was fullest."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from mpcourse.virtual.gpus.allocator import CachingAllocator, Chunk
 from mpcourse.virtual.line import Line, location
 from mpcourse.virtual.specs import GPU
 
-# In the order in which figures stack them: what stays first.
+# In the order in which figures stack them: what stays comes first.
 KINDS = (
     "parameters",
     "buffers",
@@ -51,7 +51,10 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Peak:
-    """The moment at which a device held most. seconds: of the host; name, asked, phase: the operation; kinds: bytes."""
+    """The moment at which a device held most.
+
+    seconds: of the host; name, asked, phase: the operation; kinds: bytes.
+    """
 
     nbytes: int
     seconds: float
@@ -62,20 +65,20 @@ class Peak:
 
 
 class Ledger:
-    """Every allocation on the devices of one box, in exact bytes; beside it, what a caching allocator would reserve."""
+    """Every allocation on the devices of one box, in exact bytes, and what a caching allocator would reserve."""
 
     def __init__(self, gpus: list[GPU], record: bool, names: list[str]) -> None:
         self.gpus, self.record, self.names = gpus, record, names
         self.allocators = [CachingAllocator(gpu.memory - gpu.context) for gpu in gpus]
         self.used, self.most = [0] * len(gpus), [0] * len(gpus)
         self.live: dict[int, Allocation] = {}
-        self.log: list[tuple[float, Allocation, int]] = []  # host seconds, what, +1 or -1
+        self.log: list[tuple[float, Allocation, int]] = []  # host seconds, allocation, +1 or -1
         self.peak_at = [0] * len(gpus)  # number of log entries up to and including each device's peak
 
     def allocate(self, allocation: Allocation, seconds: float) -> None:
-        """Raises torch.OutOfMemoryError where the device is full."""
+        """Record an allocation. Raises torch.OutOfMemoryError where the device is full."""
         i = allocation.device
-        if allocation.nbytes:  # CUDA's allocator gives nothing for nothing
+        if allocation.nbytes:  # CUDA's allocator gives nothing for 0 bytes
             allocation.chunk = self.allocators[i].allocate(allocation.nbytes)
         if allocation.nbytes and allocation.chunk is None:
             raise self.out_of_memory(i, allocation.nbytes)
@@ -87,7 +90,7 @@ class Ledger:
             self.most[i], self.peak_at[i] = self.used[i], len(self.log)
 
     def release(self, allocation: Allocation, seconds: float) -> None:
-        """The storage is gone."""
+        """Record that the storage has been freed."""
         if self.live.pop(id(allocation), None) is None:
             return
         self.used[allocation.device] -= allocation.nbytes
@@ -97,12 +100,12 @@ class Ledger:
             self.log.append((seconds, allocation, -1))
 
     def free(self, device: int) -> int:
-        """Bytes that an allocation could still get, were memory in one piece."""
+        """Return the bytes that an allocation could still get, if free memory were in one piece."""
         allocator = self.allocators[device]
         return allocator.capacity - allocator.allocated
 
     def out_of_memory(self, device: int, asked: int) -> torch.OutOfMemoryError:
-        """The error, with the five biggest holders; where enough is free, but not in one piece, it says so."""
+        """Return the error, with the five biggest holders; it says so where enough is free, but not in one piece."""
         gpu, allocator, free = self.gpus[device], self.allocators[device], self.free(device)
         between = allocator.reserved - allocator.allocated
         pieces = (
@@ -121,11 +124,11 @@ class Ledger:
         )
 
     def kinds(self, device: int) -> dict[str, int]:
-        """Bytes held now, by kind."""
+        """Return the bytes held now, by kind."""
         return _by_kind(a for a in self.live.values() if a.device == device)
 
     def peak(self, device: int) -> Peak:
-        """The moment of the peak since the last reset. Raises RuntimeError where the box does not record."""
+        """Return the moment of the peak since the last reset. Raises RuntimeError where the box does not record."""
         entries = [entry for entry in self._entries()[: self.peak_at[device]] if entry[1].device == device]
         held: dict[int, Allocation] = {}
         for _, allocation, sign in entries:
@@ -140,7 +143,7 @@ class Ledger:
         return Peak(self.most[device], seconds, last.name, location(last.line), last.phase, kinds)
 
     def history(self, device: int) -> Iterator[tuple[float, dict[str, int]]]:
-        """(host seconds, bytes by kind) after each change on `device`. The dict is the same object each time."""
+        """Yield (host seconds, bytes by kind) after each change on `device`. The dict is the same object each time."""
         held: Counter[str] = Counter()
         for seconds, allocation, sign in self._entries():
             if allocation.device == device:
@@ -148,7 +151,7 @@ class Ledger:
                 yield seconds, held
 
     def reset(self, seconds: float, device: int | None = None) -> None:
-        """Forget the past: peaks begin at what is held now. `device`: forget the peak of this one only."""
+        """Forget the past: peaks begin at what is held now. `device`: forget only the peak of this one."""
         if device is None:
             self.log = [(seconds, a, 1) for a in self.live.values()] if self.record else []
         for i in range(len(self.gpus)) if device is None else [device]:
@@ -163,7 +166,7 @@ class Ledger:
 
 
 def _settled(allocation: Allocation, live: dict[int, Allocation]) -> str:
-    """The kind, as far as it is known now. What backward made and left alive is a gradient: it lets go of all else."""
+    """Return the kind, as it is known now. What backward made and left alive is a gradient: it frees all else."""
     if allocation.kind == "temporaries" and allocation.phase == "backward" and id(allocation) in live:
         return "gradients"
     return allocation.kind
@@ -177,7 +180,7 @@ def _by_kind(allocations: Iterator[Allocation], live: dict[int, Allocation] | No
 
 
 def size(nbytes: float) -> str:
-    """`512 B`, `3.00 GiB`."""
+    """Write a size: `512 B`, `3.00 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024 or unit == "GiB":
             break

@@ -1,4 +1,4 @@
-"""Modes of threads: in a box, torch's Python functions as far as a device shows in them; without it, a refusal."""
+"""Modes of threads: in a box, torch's Python functions that show a device; outside of it, a refusal."""
 
 import contextlib
 import threading
@@ -25,7 +25,7 @@ _CPU_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
 class Move(torch.autograd.Function):
-    """A copy to another device, whose gradient goes back the same way (Chainer's F.copy)."""
+    """A copy to another device, whose gradient returns the same way (Chainer's F.copy)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mode: DispatchMode, target: int, non_blocking: bool, line: Line | None) -> Tensor:
@@ -66,7 +66,7 @@ class FunctionMode(TorchFunctionMode):
         return self._call(func, args, kwargs)
 
     def _on_device(self, args: tuple, kwargs: dict) -> bool:
-        """Whether a tensor is on a virtual GPU: the autocast of CPUs leaves it alone, though its data are there."""
+        """Return whether a tensor is on a virtual GPU, so that the CPU's autocast leaves it alone."""
         return any(block is not None for block in self.box.blocks_of(tensors_in((*args, *kwargs.values()))))
 
     def _call(self, func: Any, args: tuple, kwargs: dict) -> Any:
@@ -79,11 +79,11 @@ class FunctionMode(TorchFunctionMode):
             dispatch.call = before
 
     def _of_factory(self, kwargs: dict) -> tuple[dict, bool]:
-        """Keywords as torch's C++ code takes them, and whether the tensor is to be in pinned memory."""
+        """Return keywords as torch's C++ code takes them, and whether the tensor is to be in pinned memory."""
         device, pinned = kwargs.get("device"), bool(kwargs.get("pin_memory"))
-        if isinstance(device, str | torch.device) and torch.device(device).type == "cuda":
-            if self.box.as_cuda or self.box.backing.type != "cuda":
-                kwargs = kwargs | {"device": virtual(self.box, device)}
+        is_cuda = isinstance(device, str | torch.device) and torch.device(device).type == "cuda"
+        if is_cuda and (self.box.as_cuda or self.box.backing.type != "cuda"):
+            kwargs = kwargs | {"device": virtual(self.box, device)}
         if pinned:
             if device is not None and torch.device(device).type in ("vgpu", "cuda"):
                 raise RuntimeError(f"Only dense CPU tensors can be pinned, not one on {device}")
@@ -91,7 +91,7 @@ class FunctionMode(TorchFunctionMode):
         return kwargs, pinned
 
     def move(self, x: Tensor, target: int, non_blocking: bool) -> Tensor:
-        """`x` itself if it is on device `target`, else a copy there, differentiable where x is."""
+        """Return `x` itself if it is on device `target`, else a copy there, differentiable where x is."""
         block = self.box.block_of(x)
         if block_index(block) == target:
             return x
@@ -109,13 +109,13 @@ _here = _Here()
 
 
 def mode_here() -> FunctionMode | None:
-    """The mode of this thread, if it has entered a box."""
+    """Return the mode of this thread, or None if it has entered no box."""
     return _here.mode
 
 
 @contextlib.contextmanager
 def active(mode: FunctionMode) -> Iterator[None]:
-    """In here this thread has both modes."""
+    """Give this thread both modes within this context."""
     _here.mode = mode
     try:
         with mode, mode.dispatch:
@@ -126,7 +126,7 @@ def active(mode: FunctionMode) -> Iterator[None]:
 
 @contextlib.contextmanager
 def outside() -> Iterator[None]:
-    """What runs in here, on tensors of the CPU alone, is torch's own: no box sees it, so that it is done sooner."""
+    """Let torch's own code run on CPU tensors within this context: no box sees it, so it is faster."""
     mode = mode_here()
     with mode.dispatch.paused() if mode else contextlib.nullcontext(), torch._C.DisableTorchFunction():
         yield
@@ -153,7 +153,7 @@ _start = threading.Thread.start
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """`threading.Thread.start`: a thread that begins while a box is entered refuses its tensors until it enters it."""
+    """Start a thread. If a box is entered, the thread refuses the box's tensors until it enters it."""
     box = entered_anywhere()
     if box is not None:
         thread.run = _without(box, thread.run)  # type: ignore[method-assign]

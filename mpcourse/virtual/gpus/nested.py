@@ -8,7 +8,7 @@ Tensor = torch.Tensor
 
 
 def tensors_in(values: Any) -> list[Tensor]:
-    """The tensors among `values`, and in lists and tuples among them."""
+    """Return the tensors among `values`, and in lists and tuples among them."""
     tensors = []
     for value in values:
         if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""Pinned memory of the host, and the thread of a DataLoader that asks for it by pin_memory=True."""
+"""Pinned memory of the host, and the thread of a DataLoader with pin_memory=True."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _PINNED = "mpcourse_pinned"  # an attribute of a storage
 
 
 def pin_memory(mode: Any, func: Any, args: tuple, kwargs: dict) -> Tensor:
-    """A copy in pinned memory, which is this machine's ordinary memory with a mark."""
+    """Copy to pinned memory, which is this machine's ordinary memory with a mark."""
     x = args[0]
     if (block := mode.box.block_of(x)) is not None:
         raise RuntimeError(
@@ -29,12 +29,12 @@ def is_pinned(mode: Any, func: Any, args: tuple, kwargs: dict) -> bool:
 
 
 def holds_pinned(x: Tensor) -> bool:
-    """Whether a tensor of the CPU is in pinned memory, which a GPU reads and writes without the host."""
+    """Return whether a CPU tensor is in pinned memory, which a GPU reads and writes without the host."""
     return not is_lazy(x) and getattr(x.untyped_storage(), _PINNED, False)
 
 
 def without_pinning(kwargs: dict) -> dict:
-    """Keywords of a factory, `pin_memory=True` left out."""
+    """Return keywords of a factory without `pin_memory=True`."""
     return {k: v for k, v in kwargs.items() if k != "pin_memory"}
 
 
@@ -49,7 +49,7 @@ _loop = of_loader._pin_memory_loop
 
 
 def pin_memory_loop(*args: Any) -> None:
-    """The DataLoader's own thread."""
+    """Run the loop of the DataLoader's own thread."""
     box = boxes.entered_anywhere()
     if box is None:
         return _loop(*args)

@@ -1,15 +1,15 @@
-"""What a matrix product takes by its shape: tensor cores work on tiles, and tiles run in waves.
+"""The time of a matrix product by its shape: tensor cores work on tiles, and tiles run in waves.
 
-A product (m, k) x (k, n) is cut into tiles of the result, one for each multiprocessor at a time. A tile that reaches
-over the edge costs as much as a whole one, and a last wave that fills few multiprocessors as much as a full one
+A product (m, k) x (k, n) is cut into tiles of the result, one for each multiprocessor at a time. A tile that extends
+beyond the edge costs as much as a whole one, and a last wave that occupies few multiprocessors as much as a full one
 (NVIDIA, Matrix Multiplication Background User's Guide: tile and wave quantization). Before a tile's first sum its
 operands must arrive, which a long inner dimension hides. cuBLAS picks the best of several tiles, and cuts the inner
-dimension where there are too few tiles; so does this.
+dimension where there are too few tiles; so does this module.
 
-The constants are fitted to A100 products of linear layers (`mpcourse.data.published_plans.A100_PRODUCTS`), and hold for
-others that were not fitted, for an H100's by its own number of multiprocessors and peak, and for convolutions as
-products (implicit GEMM): DeepBench's forward kernels on a V100's tensor cores (results/train) take 1.06 times as long
-as here, 9 of 10 of those above a GFLOP within 0.9 and 1.3; backward kernels 1.2 times.
+The constants are fitted to A100 products of linear layers (`mpcourse.data.published_plans.A100_PRODUCTS`). They also
+hold for products that were not fitted, for an H100's with its own number of multiprocessors and peak, and for
+convolutions as products (implicit GEMM): DeepBench's forward kernels on a V100's tensor cores (results/train) take 1.06
+times as long as here, 9 of 10 of those above a GFLOP between 0.9 and 1.3 times; backward kernels 1.2 times.
 """
 
 import math
@@ -20,13 +20,13 @@ from mpcourse.virtual.specs import GPU
 
 # Rows and columns of a tile, and the part of the best rate that it reaches: small ones read more for each FLOP.
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.97), (128, 64, 0.92), (64, 128, 0.92), (64, 64, 0.65))
-SPLITS = (1, 2, 4, 8)  # into how many parts the inner dimension may be cut
+SPLITS = (1, 2, 4, 8)  # numbers of parts into which the inner dimension may be cut
 RAMP = 96  # steps of the inner dimension that the first operands' arrival takes
-TYPICAL = 0.92  # what well-shaped products reach of the best one's rate (`GPU.product_efficiency`)
+TYPICAL = 0.92  # part of the best product's rate that well-shaped products reach (`GPU.product_efficiency`)
 
 
 def shape_of(name: str, args: tuple) -> tuple[int, int, int, int] | None:
-    """(batch, m, n, k) of an aten product, by its arguments; None of an operation that is none of these."""
+    """Return (batch, m, n, k) of an aten product, from its arguments; None for another operation."""
     first = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}.get(name)
     if first is None:
         return None
@@ -36,7 +36,7 @@ def shape_of(name: str, args: tuple) -> tuple[int, int, int, int] | None:
 
 @lru_cache(4096)
 def product_seconds(gpu: GPU, reached: float, batch: int, m: int, n: int, k: int, itemsize: int = 2) -> float:
-    """Seconds of `batch` products (m, k) x (k, n) on the tensor cores, reads of the operands not counted.
+    """Return the seconds of `batch` products (m, k) x (k, n) on tensor cores, without reading the operands.
 
     reached: FLOP/s of large products that fill tiles and waves. itemsize: bytes of an element.
     """

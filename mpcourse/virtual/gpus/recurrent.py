@@ -1,17 +1,17 @@
 """LSTM, GRU and RNN as cuDNN does them: all layers and steps in one operation, which keeps a reserve for backward.
 
-torch calls cuDNN in aten/src/ATen/native/cudnn/RNN.cpp (`_cudnn_rnn`), and casts what it is given in a region of
-autocast in aten/src/ATen/cudnn/AutocastRNN.cpp. cuDNN does not publish how large the reserve is. It was measured for
-four layers of 320 units on 25 000 rows (pytorch issue 2895): 736 000 000 bytes of an LSTM, which is 5 numbers for each
-unit of each layer, the four gates and the cell, and 1 for each that goes from a layer to the next; 864 000 000 of a
-GRU, 6 instead of 5. Of an RNN no measurement is known: 1 is taken.
+torch calls cuDNN in aten/src/ATen/native/cudnn/RNN.cpp (`_cudnn_rnn`), and casts its arguments in an autocast region in
+aten/src/ATen/cudnn/AutocastRNN.cpp. cuDNN does not publish how large the reserve is. It was measured for four layers of
+320 units on 25 000 rows (pytorch issue 2895). An LSTM's is 736 000 000 bytes: 5 numbers for each unit of each layer,
+the four gates and the cell, and 1 for each number that goes from a layer to the next. A GRU's is 864 000 000 bytes: 6
+instead of 5. No measurement of an RNN is known to us: 1 is assumed.
 
 A step waits for the one before it. In each layer a step is two kernels, a product and an elementwise one. The product
-reads the weights of the state again; with few rows it is one wave of tiles, each of which goes through the inner
+reads the weights of the state again; with few rows it is one wave of tiles, and each tile goes through the inner
 dimension, which is as long as the state. Layers work on different steps at the same time (Appleyard et al. 2016,
 Optimizing Performance of Recurrent Neural Networks on GPUs), so this wait is counted once for all layers. The layers of
 a bidirectional network cannot, because a layer needs both directions of the one below. The products with a layer's
-inputs, and those of the weights' gradients, are made for all steps at once.
+inputs, and the products for the weights' gradients, are made for all steps at once.
 
 DeepBench (baidu-research/DeepBench, results/train) measured a step of an LSTM forward on a V100, with batches of 16 or
 32 and without the products of the inputs. In microseconds, with ours in brackets:
@@ -39,7 +39,7 @@ from mpcourse.virtual.gpus.kernels import Whole, whole
 from mpcourse.virtual.specs import GPU
 
 Tensor = torch.Tensor
-UNIT = 0.04e-6  # seconds that a step's product takes for each unit of the state
+UNIT = 0.04e-6  # seconds of a step's product for each unit of the state
 _KEPT = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # numbers in the reserve, for a unit and row of a layer
 
 
@@ -53,7 +53,7 @@ def _kernel(cell: str, packed: bool) -> Callable[..., Any]:
         states = list(state) if cell == "lstm" else [state]
         tensors = [x, *states, *weights]
         judged(func, (x, None, *rest) if packed else args, {}, mode.box)
-        if torch.is_autocast_enabled("vgpu"):  # not cached: they are copied into one piece for cuDNN
+        if torch.is_autocast_enabled("vgpu"):  # not cached, because they are copied into one piece for cuDNN
             tensors = [t.to(autocast.region_dtype()) if autocast.eligible(t) else t for t in tensors]
         dtype, others = tensors[0].dtype, {t.dtype for t in tensors}
         if len(others) > 1:
@@ -73,7 +73,7 @@ def _kernel(cell: str, packed: bool) -> Callable[..., Any]:
             return (y, *(torch.empty_like(s) for s in given[1 : 1 + len(states)]))
 
         def by_steps(x: Tensor, width: int) -> Tensor:
-            """cuDNN writes one step after the other also where `batch_first` shows them the other way round."""
+            """Lay out steps one after the other, as cuDNN writes them even where `batch_first` swaps the dimensions."""
             if not any(batch_first):
                 return x.new_empty(*x.shape[:-1], width)
             return x.new_empty(x.shape[1], x.shape[0], width).transpose(0, 1)
@@ -82,9 +82,9 @@ def _kernel(cell: str, packed: bool) -> Callable[..., Any]:
             return by_steps(of, of.shape[-1]) if i == 0 else torch.empty_like(of)
 
         rows = math.prod(x.shape[:-1])
-        units, passed = states[-1].shape[-1], states[0].shape[-1]  # of the cell, and of what it puts out
+        units, passed = states[-1].shape[-1], states[0].shape[-1]  # of the cell, and of its output
         directions = 1 + bidirectional
-        matrices = [w for w in weights if w.dim() == 2]  # of each layer and direction: of its input, and of its state
+        matrices = [w for w in weights if w.dim() == 2]  # for each layer and direction: of its input, and of its state
         of_input = sum(w.numel() for w in matrices[:: 2 + (passed < units)])
         of_state = sum(w.numel() for w in matrices) - of_input
         flops = 2 * rows * (of_input + of_state)
@@ -118,7 +118,7 @@ def _kernel(cell: str, packed: bool) -> Callable[..., Any]:
 
 def _pad_packed(mode: DispatchMode, func: Any, *args: Any) -> tuple[Tensor, Tensor]:
     padded, lengths = in_parts(func, *args)
-    delattr(lengths.untyped_storage(), TAG)  # they are on the CPU also where the sequences are not
+    delattr(lengths.untyped_storage(), TAG)  # they are on the CPU even where the sequences are not
     return padded, lengths
 
 

@@ -1,9 +1,9 @@
 """Which tensors an operation takes that are not on its device: the rules of CUDA.
 
-Three kinds of operations: those that torch generates a check for (`device_check: ExactSame`, the default of
-torchgen/packaged/ATen/native/native_functions.yaml) want all tensors on one device; those that a TensorIterator runs
-take one number from the CPU besides (aten/src/ATen/native/TensorIterator.cpp, `compute_types`); and those named in
-`TAKES` have a check of their own in the file given.
+There are three kinds of operations. Those for which torch generates a check (`device_check: ExactSame`, the default of
+torchgen/packaged/ATen/native/native_functions.yaml) need all tensors on one device. Those that a TensorIterator runs
+also take one number from the CPU (aten/src/ATen/native/TensorIterator.cpp, `compute_types`). Those named in `TAKES`
+have their own check, in the file given.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ NUMBER_ANYWHERE = "a tensor without dimensions on any device"
 CPU = "any tensor on the CPU"
 ANYWHERE = "any tensor on any device"
 
-# aten operation: {argument: what it may be}. An operation in place, `name_`, is under its name without the last "_".
+# aten operation: {argument: what it may be}. An operation in place, `name_`, is listed without the last "_".
 TAKES: dict[str, dict[str, str]] = {
-    # aten/src/ATen/native/Copy.cpp and TensorFactories: the point of it.
+    # aten/src/ATen/native/Copy.cpp and TensorFactories: this is their purpose.
     "copy": {"self": ANYWHERE, "src": ANYWHERE},
     "_foreach_copy": {"self": ANYWHERE, "src": ANYWHERE},
-    # aten/src/ATen/native/TensorAdvancedIndexing.cpp, `make_info`: indices come to the tensor's device.
+    # aten/src/ATen/native/TensorAdvancedIndexing.cpp, `make_info`: indices are moved to the tensor's device.
     "index": {"indices": CPU},
     "_unsafe_index": {"indices": CPU},
     "index_put": {"indices": CPU, "values": NUMBER},
@@ -32,15 +32,15 @@ TAKES: dict[str, dict[str, str]] = {
     "masked_fill": {"value": NUMBER},
     # aten/src/ATen/native/Fill.cpp, `fill_`: the value is read.
     "fill": {"value": NUMBER_ANYWHERE},
-    # aten/src/ATen/native/TensorCompare.cpp, `where_self_out`: numbers come to the device.
+    # aten/src/ATen/native/TensorCompare.cpp, `where_self_out`: numbers are moved to the device.
     "where": {"condition": NUMBER_ANYWHERE, "self": NUMBER_ANYWHERE, "other": NUMBER_ANYWHERE},
-    # aten/src/ATen/native/cuda/PointwiseOpsKernel.cu, `addcmul_cuda_kernel`, and Lerp.cu: the last factor alone.
+    # aten/src/ATen/native/cuda/PointwiseOpsKernel.cu, `addcmul_cuda_kernel`, and Lerp.cu: only the last factor.
     "addcmul": {"tensor2": NUMBER},
     "addcdiv": {},
     "lerp": {"weight": NUMBER},
     # aten/src/ATen/native/PackedSequence.cpp: the lengths have to be on the CPU.
     "_pack_padded_sequence": {"lengths": CPU},
-    # aten/src/ATen/native/LossCTC.cpp, `ctc_loss`: the lengths come to the CPU.
+    # aten/src/ATen/native/LossCTC.cpp, `ctc_loss`: the lengths are moved to the CPU.
     "_ctc_loss": {"input_lengths": ANYWHERE, "target_lengths": ANYWHERE},
     "_ctc_loss_backward": {"input_lengths": ANYWHERE, "target_lengths": ANYWHERE},
     # aten/src/ATen/native/RangeFactories.cpp and TensorFactories.cpp: bounds are read.
@@ -54,26 +54,26 @@ TAKES: dict[str, dict[str, str]] = {
     "_fused_adamw": {"lr": NUMBER},
     "_fused_sgd": {"lr": NUMBER},
     "_fused_adagrad": {"lr": NUMBER},
-    # Compared by their address, or by their shape alone.
+    # Compared by address, or by shape alone.
     "is_set_to": {"tensor": ANYWHERE},
     "is_same_size": {"other": ANYWHERE},
     "resize_as": {"the_template": ANYWHERE},
     "_resize_as": {"the_template": ANYWHERE},
     "_has_same_storage_numel": {"other": ANYWHERE},
 }
-# Run by a TensorIterator that takes a number, though their overloads are not tagged as pointwise.
+# Run by a TensorIterator that takes a number, although their overloads are not tagged as pointwise.
 ITERATED = {
     "add_", "sub_", "mul_", "div_", "eq_", "ne_", "ge_", "le_", "gt_", "lt_", "copysign_", "heaviside_", "floor_divide",
     "floor_divide_", "rsub", "mse_loss", "smooth_l1_loss", "binary_cross_entropy", "dist", "logical_and", "logical_or",
     "logical_xor", "ldexp", "binary_cross_entropy_with_logits", "__irshift__", "mse_loss_backward",
 }  # fmt: skip
-# Tagged as pointwise, yet generated with the check.
+# Tagged as pointwise, although the check is generated for them.
 CHECKED = {
     "clamp", "clamp_min", "clamp_max", "gcd", "lcm", "logaddexp", "logaddexp2", "igamma", "igammac", "nextafter",
     "equal", "native_dropout_backward", "gelu_backward", "silu_backward", "threshold_backward", "sigmoid_backward",
     "logit_backward", "tanh_backward",
 }  # fmt: skip
-# What CUDA's check is named after where that is another operation.
+# The name of CUDA's check, where it is another operation's.
 METHODS = {"embedding": "_index_select", "index_select": "_index_select", "stack": "cat", "mv": "addmv_"}
 
 
@@ -96,7 +96,7 @@ class Rule:
         self.takes = takes
 
     def accepts(self, argument: str, numbers: bool, on_cpu: bool) -> bool:
-        """Whether `argument` may be elsewhere. numbers: it has no dimensions; on_cpu: or else on another GPU."""
+        """Return whether `argument` may be elsewhere. numbers: it has no dimensions; on_cpu: or else on another GPU."""
         allowed = self.takes.get(argument)
         if allowed is None or (argument in self.written and allowed != ANYWHERE):
             return False
@@ -107,7 +107,7 @@ _rules: dict[Any, Rule] = {}
 
 
 def rule_of(func: Any) -> Rule:
-    """The rule of an aten overload."""
+    """Return the rule of an aten overload."""
     rule = _rules.get(func)
     if rule is None:
         rule = _rules[func] = Rule(func)

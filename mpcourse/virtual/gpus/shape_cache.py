@@ -1,6 +1,6 @@
-"""What results look like, remembered: torch makes the shapes of most operations on meta tensors in Python.
+"""A cache of results' shapes, because torch makes most operations' shapes on meta tensors in Python.
 
-That takes a tenth of a millisecond or more, for each of a network's layers, in each step, though nothing has changed.
+That takes a tenth of a millisecond or more, for each of a network's layers, in each step, although nothing has changed.
 """
 
 from typing import Any
@@ -9,26 +9,26 @@ import torch
 
 Tensor = torch.Tensor
 MOST = 10_000  # calls
-# By operation and what its arguments look like: how to make its results; None: that has to be asked each time.
+# By operation and look of its arguments: how to make its results. None: they have to be asked for each time.
 _results: dict[Any, tuple | None] = {}
 _PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 _TENSORS = {Tensor, torch.nn.Parameter}
-_FIRST, _NOTHING = ("first",), ("nothing",)  # of an operation in place
+_FIRST, _NOTHING = ("first",), ("nothing",)  # for operations in place
 
 
 def shapes_of(run: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-    """What `run(*args, **kwargs)` returns, on tensors without data; `run` is pure, but for operations in place.
+    """Return what `run(*args, **kwargs)` returns, on tensors without data. Except in place, `run` must be pure.
 
-    run: the operation `func` of aten, or what makes its shapes in its place.
+    run: the operation `func` of aten, or a function that makes its results' shapes.
     """
-    if func.namespace != "aten" or torch.Tag.inplace_view in func.tags:  # as set_, which replaces a tensor's storage
+    if func.namespace != "aten" or torch.Tag.inplace_view in func.tags:  # such as set_, which replaces the storage
         return run(*args, **kwargs)
     tensors: list[Tensor] = []
-    exact = not func.__name__.startswith("_foreach")  # Adam's factors are others in each step, and change no shape
+    exact = not func.__name__.startswith("_foreach")  # Adam's factors differ in each step, and change no shape
     look = _look(args, tensors, exact), _look(kwargs.items(), tensors, exact) if kwargs else ()
     if not tensors or None in look:
         return run(*args, **kwargs)
-    key = func, look, torch.get_default_dtype()  # of what integers are divided into
+    key = func, look, torch.get_default_dtype()  # the dtype of divided integers
     how = _results.get(key, ())
     if how:
         if how is _FIRST:
@@ -48,15 +48,15 @@ def shapes_of(run: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _look(values: Any, tensors: list[Tensor], exact: bool) -> tuple | None:
-    """All that a result's shape, strides and dtype depend on; None where that is not known. Adds to `tensors`.
+    """Return all that a result's shape, strides and dtype depend on, or None if it is not known. Extends `tensors`.
 
-    exact: whether it may depend on floating-point numbers' values.
+    exact: whether results may depend on the values of floating-point numbers.
     """
     looks: list[Any] = []
     for value in values:
         kind = type(value)
         if kind in _TENSORS:
-            # Of numbers in tensors of their own, which are the CPU's, torch knows by a mark that is not seen here.
+            # torch recognises numbers in tensors of their own, on the CPU, by a mark that is not seen here.
             if not value.is_meta or value.layout is not torch.strided or value.is_nested or value.dtype.is_complex:
                 return None
             tensors.append(value)
@@ -64,7 +64,7 @@ def _look(values: Any, tensors: list[Tensor], exact: bool) -> tuple | None:
         elif kind is float and not exact:
             looks.append(kind)
         elif kind in _PLAIN:
-            looks.append((kind, value))  # 1, 1.0 and True are equal, and make results of different dtypes
+            looks.append((kind, value))  # 1, 1.0 and True are equal, but make results of different dtypes
         elif kind is list or kind is tuple:
             inside = _look(value, tensors, exact)
             if inside is None:
@@ -76,7 +76,7 @@ def _look(values: Any, tensors: list[Tensor], exact: bool) -> tuple | None:
 
 
 def _how(func: Any, args: tuple, tensors: list[Tensor], out: Any) -> tuple | None:
-    """How to make results such as `out`, if nothing but their looks matters."""
+    """Return how to make results like `out`, if only their looks matter; None otherwise."""
     if func._schema.is_mutable:
         if out is None:
             return _NOTHING

@@ -1,4 +1,4 @@
-"""Whose line was it? The first frame outside of torch and of this package."""
+"""The line of the user's program that is being executed: the first frame outside of torch and of this package."""
 
 import os
 import sys
@@ -13,14 +13,14 @@ from mpcourse.virtual.line import Line
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_COPY = os.path.join(os.path.dirname(os.path.dirname(_OURS)), "split", "copy.py")  # asks on behalf of its caller
+_COPY = os.path.join(os.path.dirname(os.path.dirname(_OURS)), "split", "copy.py")  # it asks for its caller
 _FUNCTION_APPLY = torch.autograd.Function.apply.__code__
 _MODULE_APPLY = torch.nn.Module._apply.__code__
-_library: dict[CodeType, bool] = {}  # code object -> whether it is torch's or ours
+_library: dict[CodeType, bool] = {}  # code object -> whether it belongs to torch or to this package
 
 
 class _Backward(threading.local):
-    """Who asked for the backward passes that run in this thread, the innermost last."""
+    """The lines that called the backward passes in this thread, the innermost last."""
 
     def __init__(self) -> None:
         self.lines: list[Line | None] = []
@@ -30,7 +30,7 @@ _backward = _Backward()
 
 
 def in_backward(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call `run`, which runs a backward pass. Whose line that is, is found out once and not for every operation."""
+    """Call `run`, which runs a backward pass. The line that asks is found once and not for every operation."""
     _backward.lines.append(asking_line(2)[0])
     try:
         return run(*args, **kwargs)
@@ -48,10 +48,10 @@ def _is_library(code: CodeType) -> bool:
 
 
 def asking_line(above: int = 1) -> tuple[Line | None, str]:
-    """File and line of the user's code that is being executed, and what torch is doing on its behalf.
+    """Return file and line of the user's code that is being executed, and what torch is doing for it.
 
-    above: where to begin, in frames above this one; to look at one takes time. The latter is "module" inside Module.to
-    and its like, "init" inside a torch.nn module's constructor, or "".
+    above: the frame to begin with, counted from this one; to inspect a frame takes time. What torch does is "module"
+    inside Module.to and its like, "init" inside a torch.nn module's constructor, or "".
     """
     frame: FrameType | None = sys._getframe(above)
     doing = ""
@@ -71,7 +71,7 @@ def asking_line(above: int = 1) -> tuple[Line | None, str]:
 
 
 def inside_function() -> bool:
-    """Whether an autograd.Function's forward is running, in which autograd is off though its result counts."""
+    """Return whether an autograd.Function's forward is running, in which autograd is off though its result counts."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _FUNCTION_APPLY:

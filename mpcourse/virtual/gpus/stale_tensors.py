@@ -1,9 +1,9 @@
 """Tensors that outlive their box: they refuse to be used until it is entered again.
 
 To torch they are tensors of the CPU, and `x.device` or `x.cpu()` asks nothing that could refuse: torch looks for
-`__torch_function__` only in tensors of other classes than Tensor and Parameter. So they get such a class when the box
-is left, and their own again when it is entered. A subclass from the beginning would not do, because an optimizer keeps
-the Parameter that was moved, and torch has faster ways for a plain one.
+`__torch_function__` only in tensors of classes other than Tensor and Parameter. So they get such a class when the box
+is left, and their own class again when it is entered. A subclass from the beginning would not work, because an
+optimizer keeps the Parameter that was moved, and torch has faster code for a plain one.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mpcourse.virtual.gpus.box import Box
 
 Tensor = torch.Tensor
-# What may be asked of a tensor whose box was left: what it is, not what it holds.
+# What may be asked of a tensor whose box was left: its properties, but not its data.
 _HARMLESS = {
     *(getattr(Tensor, name).__get__ for name in ("shape", "dtype", "ndim", "requires_grad", "is_leaf", "layout")),
     *(Tensor.size, Tensor.dim, Tensor.numel, Tensor.untyped_storage, Tensor.is_floating_point, Tensor.__hash__),
@@ -54,7 +54,7 @@ _PLAIN = {left: plain for plain, left in _LEFT.items()}
 
 
 def left_message(tensor: Any) -> str:
-    """Why a tensor whose box was left is refused."""
+    """Say why a tensor whose box was left is refused."""
     block = next((v for v in vars(tensor.untyped_storage()).values() if hasattr(v, "box")), None)
     where = "a device" if block is None else f"vgpu:{block.index}"
     return (
@@ -64,7 +64,7 @@ def left_message(tensor: Any) -> str:
 
 
 def make_stale(box: "Box", tag: str) -> list["weakref.ref[Tensor]"]:
-    """Have all tensors of `box` refuse to be used; these tensors."""
+    """Make all tensors of `box` refuse to be used; return these tensors."""
     stale = []
     tensors = [o for o in gc.get_objects() if type(o) in _LEFT]
     with torch._C.DisableTorchFunction():
@@ -78,7 +78,7 @@ def make_stale(box: "Box", tag: str) -> list["weakref.ref[Tensor]"]:
 
 
 def make_usable(stale: list["weakref.ref[Tensor]"]) -> None:
-    """Have tensors be used again that `make_stale` returned."""
+    """Make the tensors that `make_stale` returned usable again."""
     for reference in stale:
         tensor = reference()
         if tensor is not None:

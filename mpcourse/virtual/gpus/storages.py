@@ -9,7 +9,7 @@ from mpcourse.virtual.gpus.box import TAG, Block, box_here
 
 
 def recount(storage: torch.UntypedStorage) -> None:
-    """Count a storage anew that may have another size now. Raises torch.OutOfMemoryError where its device is full."""
+    """Count again a storage whose size may have changed. Raises torch.OutOfMemoryError where its device is full."""
     block: Block | None = getattr(storage, TAG, None)
     if block is None or block.allocation.nbytes == storage.nbytes():
         return
@@ -21,14 +21,14 @@ def recount(storage: torch.UntypedStorage) -> None:
 
 
 def check_device(tensor: torch.Tensor, storage: Any) -> None:
-    """`tensor.set_(storage)` leaves a tensor on its device. Raises RuntimeError in torch's words."""
+    """Check that `tensor.set_(storage)` leaves a tensor on its device. Raises RuntimeError in torch's words."""
     box = box_here()
     if box is None or not isinstance(storage, torch.UntypedStorage | torch.TypedStorage):
         return
     if isinstance(storage, torch.TypedStorage):
         storage = storage._untyped_storage
     own, other = (getattr(s, TAG, None) for s in (tensor.untyped_storage(), storage))
-    nothing = tensor.numel() == 0 and own is None  # as torch makes them to show a storage
+    nothing = tensor.numel() == 0 and own is None  # torch makes such tensors to show a storage
     if not nothing and (own and own.index) != (other and other.index):
         first, second = ("cpu" if b is None else box.names[b.index] for b in (own, other))
         raise RuntimeError(
@@ -49,7 +49,7 @@ def resize_(storage: torch.UntypedStorage, size: int) -> Any:
     return out
 
 
-# A storage on a virtual GPU says so. The data are the CPU's, or none.
+# The device of a storage on a virtual GPU. Its data are on the CPU, or it has none.
 _device: Any = getattr(torch._C.StorageBase, "device")  # noqa: B009, a getter that mypy does not know
 
 

@@ -1,4 +1,4 @@
-"""Streams and events, as torch.cuda has them. A virtual GPU has one queue, which is every stream of it."""
+"""Streams and events, as torch.cuda has them. A virtual GPU has one queue, which all its streams share."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,24 +18,24 @@ class Stream:
         self.device_index, self.stream_id = self.device.index, 0
 
     def synchronize(self) -> None:
-        """The host waits for the queue."""
+        """Let the host wait for the queue."""
         active_box().synchronize(self.device)
 
     def query(self) -> bool:
-        """Whether the queue is empty."""
+        """Return whether the queue is empty."""
         box = active_box()
         return box.now >= box.free_at[self.device_index]
 
     def is_capturing(self) -> bool:
-        """No: virtual GPUs have no graphs."""
+        """Return False: virtual GPUs have no graphs."""
         return False
 
     def wait_stream(self, stream: "Stream") -> None:
-        """What is enqueued here from now on waits for what is enqueued there."""
+        """Let what is enqueued here from now on wait for what is enqueued in another stream."""
         self._wait_for(active_box().free_at[stream.device_index])
 
     def wait_event(self, event: "Event") -> None:
-        """What is enqueued here from now on waits for the event."""
+        """Let what is enqueued here from now on wait for the event."""
         self._wait_for(event.seconds)
 
     def record_event(self, event: "Event | None" = None) -> "Event":
@@ -77,7 +77,7 @@ def set_stream(stream: Stream | None) -> None:
 
 @contextlib.contextmanager
 def stream(stream: Stream | None) -> Iterator[None]:
-    """In here, a plain "vgpu" is the stream's device. All its operations are in the one queue of that."""
+    """Make a plain "vgpu" mean the stream's device within this context. All operations are in its one queue."""
     box = active_box()
     before = box.current
     set_stream(stream)
@@ -94,12 +94,12 @@ class Event:
         self.enable_timing, self.seconds = enable_timing, 0.0
 
     def record(self, stream: Stream | None = None) -> None:
-        """After all that is in the queue of the stream, or of the current device."""
+        """Record the point after all that is in the queue of the stream, or of the current device."""
         box = active_box()
         self.seconds = max(box.now, box.free_at[box.current if stream is None else stream.device_index])
 
     def wait(self, stream: Stream | None = None) -> None:
-        """What is enqueued in the stream, or on the current device, from now on waits for this event."""
+        """Let what is enqueued from now on, in the stream or on the current device, wait for this event."""
         (Stream() if stream is None else stream).wait_event(self)
 
     def synchronize(self) -> None:
@@ -109,14 +109,14 @@ class Event:
         return active_box().now >= self.seconds
 
     def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds from this event to `end`. Raises ValueError unless both were made with enable_timing=True."""
+        """Return the milliseconds to `end`. Raises ValueError unless both events have enable_timing=True."""
         if not (self.enable_timing and end.enable_timing):
             raise ValueError("both events must be made with Event(enable_timing=True)")
         return (end.seconds - self.seconds) * 1e3
 
 
 class _InBox(type):
-    """torch.Stream and torch.Event: in a box those of its devices."""
+    """torch.Stream and torch.Event, which in a box are those of its devices."""
 
     plain: type
     ours: type
@@ -125,7 +125,7 @@ class _InBox(type):
         if box_here() is None:
             return cls.plain(*args, **kwargs)
         if cls.ours is Event and args and not isinstance(args[0], bool):
-            args = args[1:]  # the device, of which an event has the queue that it is recorded in
+            args = args[1:]  # the device: an event belongs to the queue in which it is recorded
         kwargs.pop("device", None) if cls.ours is Event else None
         return cls.ours(*args, **kwargs)
 
@@ -141,6 +141,6 @@ _record_stream = torch.Tensor.record_stream
 
 
 def record_stream(tensor: torch.Tensor, stream: Any) -> None:
-    """Nothing for a virtual one: the box frees memory in the order of the one queue, so there is nothing to keep."""
+    """Do nothing for a virtual stream: the box frees memory in the order of its one queue."""
     if not isinstance(stream, Stream):
         _record_stream(tensor, stream)

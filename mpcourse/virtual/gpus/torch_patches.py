@@ -1,6 +1,6 @@
-"""What a box replaces in torch: one table, in force while some thread is in a box, and nothing of it before or after.
+"""What a box replaces in torch: one table, in force while some thread is in a box, and not before or after.
 
-Each function is torch's own in a thread that has not entered the box.
+In a thread that has not entered the box, each function calls torch's own.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ Patch = tuple[Any, str, Any]  # the owner, a module, a class or a dict; the name
 
 
 def _in_box(owner: Any, name: str, ours: Callable[..., Any]) -> Patch:
-    """The patch that has `owner.name` be ours in a thread that has entered the box."""
+    """Return a patch that makes `owner.name` ours in a thread that has entered the box."""
     plain = getattr(owner, name)
 
     @functools.wraps(plain)
@@ -111,13 +111,13 @@ TABLE: list[Patch] = [
 ]
 _NOTHING = object()
 _lock = threading.Lock()
-_threads = 0  # that are in a box
+_threads = 0  # number of threads in a box
 _applied = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
 def in_force() -> Iterator[None]:
-    """In here this thread is in a box: the first thread puts the table in force, the last one takes it back."""
+    """Count this thread as in a box: the first such thread applies the table, and the last one takes it back."""
     global _threads
     with _lock:
         if _threads == 0:
@@ -134,14 +134,14 @@ def in_force() -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(box: Box) -> Iterator[None]:
-    """In here torch.cuda asks `box`, if that is wanted. None of it is in the table, so that each may end first."""
+    """Let torch.cuda ask `box`, if that is wanted. This is no part of the table, so that either may end first."""
     with replaced(cuda_patches(box) if box.as_cuda else ()):
         yield
 
 
 @contextlib.contextmanager
 def replaced(patches: Iterable[Patch]) -> Iterator[None]:
-    """In here each owner has the value; after it, what it had before, which may be nothing of that name."""
+    """Give each owner the value within this context; afterwards what it had before, even if that was no attribute."""
     before: list[Patch] = []
     try:
         for owner, name, value in patches:

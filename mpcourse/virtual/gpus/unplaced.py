@@ -1,9 +1,9 @@
-"""What autograd makes for itself in backward: on which device is it?
+"""The device of what autograd makes for itself in backward.
 
-Backward makes zeros for a gradient that nobody gave (the other half of a `chunk`), and indices, from the shape and the
-real device that it noted in forward. The virtual device is not among what it noted. So such a tensor has none until an
-operation uses it, and then that of the operation's other tensors: in a right program there is only one. Numbers that
-torch's C++ code makes for itself are taken wherever they come, and stay where they are.
+Backward makes zeros for a gradient that was not given (the other half of a `chunk`), and indices, from the shape and
+the real device that it recorded in forward. It did not record the virtual device. So such a tensor has none until an
+operation uses it, and then gets that of the operation's other tensors: in a correct program there is only one. Numbers
+that torch's C++ code makes for itself are accepted by operations on any device, and stay where they are.
 """
 
 from collections.abc import Sequence
@@ -22,38 +22,41 @@ Tensor = torch.Tensor
 UNPLACED = -2  # the index of a device that is not known yet
 _MARK = "mpcourse_unplaced"  # an attribute of a storage
 _NUMBER = "mpcourse_number"  # likewise
-_DEVICES = "mpcourse_devices"  # an attribute of an autograd.Function's node: where the outputs of its forward are
+_DEVICES = "mpcourse_devices"  # an attribute of an autograd.Function's node: the devices of its forward's outputs
 
 
 def mark(tensors: Sequence[Tensor]) -> None:
-    """These have no device yet."""
+    """Mark tensors that have no device yet."""
     for t in tensors:
         setattr(t.untyped_storage(), _MARK, True)
 
 
 def unplaced(tensor: Tensor) -> bool:
-    """Whether the tensor has no device yet."""
+    """Return whether the tensor has no device yet."""
     return getattr(tensor.untyped_storage(), _MARK, False)
 
 
 def made_by_torch(operation: str, kwargs: dict) -> bool:
-    """Whether it makes a number of torch's C++ code: on the CPU, as in where(mask, x, 0.0), or on the tensor's device,
-    as in cosine_similarity. On CUDA neither is refused. (A program's own scalar_tensor says whether to pin memory.)"""
+    """Return whether an operation makes a number for torch's C++ code.
+
+    Such a number is on the CPU, as in where(mask, x, 0.0), or on the tensor's device, as in cosine_similarity. CUDA
+    refuses neither. (A program's own scalar_tensor says whether to pin memory.)
+    """
     return operation == "scalar_tensor" and "pin_memory" not in kwargs
 
 
 def mark_number(number: Tensor) -> None:
-    """It is taken wherever it comes."""
+    """Mark a number that is accepted by operations on any device."""
     setattr(number.untyped_storage(), _NUMBER, True)
 
 
 def is_marked_number(tensor: Tensor) -> bool:
-    """Whether an operation on another device takes it."""
+    """Return whether an operation on another device accepts the number."""
     return tensor.dim() == 0 and getattr(tensor.untyped_storage(), _NUMBER, False)
 
 
 def place(mode: "DispatchMode", tensor: Tensor, index: int) -> None:
-    """Give it one: its memory and the time to fill it are counted there."""
+    """Give a tensor a device: its memory and the time to fill it are counted there."""
     setattr(tensor.untyped_storage(), _MARK, False)
     if index == HOST:
         return
@@ -66,19 +69,19 @@ def place(mode: "DispatchMode", tensor: Tensor, index: int) -> None:
 
 
 def place_beside(mode: "DispatchMode", inputs: list[Tensor], blocks: Sequence[Block | None]) -> Sequence[Block | None]:
-    """Place those among `inputs` that have no device where the others are; the blocks then."""
+    """Place those among `inputs` that have no device beside the others; return the blocks afterwards."""
     waiting = [t for t, b in zip(inputs, blocks, strict=True) if b is None and unplaced(t)]
     if not waiting:
         return blocks
     index = next((b.index for b in blocks if b is not None), HOST)
     for t in waiting:
-        if unplaced(t):  # it may be there twice
+        if unplaced(t):  # the same tensor may be there twice
             place(mode, t, index)
     return mode.box.blocks_of(inputs)
 
 
 def after_host(inputs: list[Tensor], outputs: list[Tensor]) -> None:
-    """An operation of backward had no tensor on a GPU: if none of its inputs had a device, its outputs have none."""
+    """Handle an operation of backward without a tensor on a GPU: without devices of inputs, outputs have none."""
     waiting = [t for t in inputs if unplaced(t)]
     if waiting and len(waiting) == len(inputs):
         mark(outputs)
@@ -88,12 +91,12 @@ def after_host(inputs: list[Tensor], outputs: list[Tensor]) -> None:
 
 
 def note_devices(node: Any, devices: list[int | None]) -> None:
-    """Where an autograd.Function's outputs are, for the gradients that torch makes for those that have none."""
+    """Record where an autograd.Function's outputs are, for the gradients that torch makes for unused ones."""
     setattr(node, _DEVICES, devices)
 
 
 def place_gradients(mode: "DispatchMode", node: Any, gradients: Sequence[Any]) -> None:
-    """An autograd.Function's backward begins: the zeros among its gradients are where the outputs were."""
+    """Place the zeros among the gradients of an autograd.Function's backward where the outputs were."""
     for gradient, index in zip(gradients, getattr(node, _DEVICES, ()), strict=False):
         if index is not None and isinstance(gradient, Tensor) and unplaced(gradient):
             place(mode, gradient, index)

@@ -21,12 +21,12 @@ _FUNC = "torch.func and vmap are not offered for tensors on virtual GPUs: use to
 
 
 def refuse_layout(tensor: Tensor) -> RuntimeError:
-    """The refusal of a tensor on a device that has no storage of its own."""
+    """Return the refusal of a tensor on a device that has no storage of its own."""
     return RuntimeError(_NESTED if tensor.is_nested else _SPARSE)
 
 
 def check_transforms(tensors: list[Tensor]) -> None:
-    """Raises RuntimeError where one of torch.func's transformations is under way on a device's tensor."""
+    """Raise RuntimeError where one of torch.func's transformations handles a device's tensor."""
     functorch, box = torch._C._functorch, box_here()
     for t in tensors:
         while functorch.is_functorch_wrapped_tensor(t):
@@ -36,7 +36,7 @@ def check_transforms(tensors: list[Tensor]) -> None:
 
 
 def _refusing(what: str) -> Callable[..., Any]:
-    """A handler for functions that make tensors of such a kind: refused on a device, done on the CPU."""
+    """Make a handler for functions that make tensors of such a kind: refused on a device, done on the CPU."""
 
     def handler(mode: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         device = kwargs.get("device")
@@ -58,7 +58,7 @@ UNSUPPORTED_HANDLERS = dict.fromkeys(_SPARSE_MAKERS, _refusing(_SPARSE))
 
 
 def _refused(owner: Any, name: str, concerns: Callable[..., bool], what: str) -> tuple[Any, str, Callable[..., Any]]:
-    """The patch that has `owner.name` refuse in a box, where it `concerns` devices."""
+    """Return a patch that makes `owner.name` refuse in a box, where it `concerns` devices."""
     plain = getattr(owner, name)
 
     @functools.wraps(plain)

@@ -1,6 +1,6 @@
-"""`torch.vgpu`: what torch.cuda is to real GPUs, for those of the box that is entered.
+"""`torch.vgpu`: what torch.cuda is for real GPUs, for those of the box that is entered.
 
-Importing this names the "vgpu" backend, once in a process: torch.device("vgpu:1") is a device from here on.
+Importing this module names the "vgpu" backend, once in a process: torch.device("vgpu:1") is a device from then on.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from mpcourse.virtual.specs import LINKS, THROUGH_HOST
 
 
 def is_available() -> bool:
-    """Whether this thread is in a box."""
+    """Return whether this thread is in a box."""
     return device_count() > 0
 
 
@@ -28,7 +28,7 @@ def is_initialized() -> bool:
 
 
 def init() -> None:
-    """Nothing: a box is ready when it is entered."""
+    """Do nothing: a box is ready when it is entered."""
 
 
 def _is_in_bad_fork() -> bool:
@@ -63,7 +63,7 @@ def get_rng_state(device: Any = None) -> torch.Tensor:
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """The state for each device, which is the same for all."""
+    """Return the state for each device, which is the same for all."""
     return [torch.get_rng_state()] * device_count()
 
 
@@ -76,7 +76,7 @@ def set_rng_state_all(states: Any) -> None:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """The dtypes that torch.autocast takes: CUDA's does not object to float32."""
+    """Return the dtypes that torch.autocast takes; like CUDA's, they include float32."""
     return [torch.float16, torch.bfloat16, torch.float32]
 
 
@@ -88,7 +88,7 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    """The index of a plain "vgpu"; 0 unless `set_device` or `device` says otherwise."""
+    """Return the index of a plain "vgpu": 0 unless `set_device` or `device` has changed it."""
     return active_box().current
 
 
@@ -98,7 +98,7 @@ def set_device(device: Any) -> None:
 
 @contextlib.contextmanager
 def device(device: Any) -> Iterator[None]:
-    """In here, a plain "vgpu" is this device."""
+    """Make a plain "vgpu" mean this device within this context."""
     box = active_box()
     before, box.current = box.current, _index(device)
     try:
@@ -109,14 +109,14 @@ def device(device: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def device_of(tensor: torch.Tensor) -> Iterator[None]:
-    """In here, a plain "vgpu" is the device of `tensor`; of one on the CPU, what it was."""
+    """Make a plain "vgpu" mean the device of `tensor` within this context; a tensor on the CPU changes nothing."""
     block = active_box().block_of(tensor)
     with contextlib.nullcontext() if block is None else device(block.index):
         yield
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait for all devices, or for one. Outside of a box there is nothing to wait for: torch.profiler asks anywhere."""
+    """Wait for all devices, or for one. Do nothing outside of a box, because torch.profiler calls this anywhere."""
     if not is_available():
         return
     box = active_box()
@@ -124,17 +124,17 @@ def synchronize(device: Any = None) -> None:
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes of tensors, each rounded up as the caching allocator does. `box.ledger.used` has them exact."""
+    """Return bytes of tensors, each rounded up as in the caching allocator; `box.ledger.used` has them exact."""
     return _allocator(device).allocated
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most that `memory_allocated` was since the start or `reset_peak_memory_stats`."""
+    """Return the most that `memory_allocated` was since the start or `reset_peak_memory_stats`."""
     return _allocator(device).max_allocated
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Bytes that the caching allocator has taken from the driver."""
+    """Return the bytes that the caching allocator has taken from the driver."""
     return _allocator(device).reserved
 
 
@@ -148,20 +148,20 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def empty_cache() -> None:
-    """Give reserved memory that no tensor uses back to the driver, on all devices."""
+    """Return reserved memory that no tensor uses to the driver, on all devices."""
     for allocator in active_box().ledger.allocators:
         allocator.empty_cache()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """(free, total) bytes of the device, as its driver sees it."""
+    """Return (free, total) bytes of the device, as its driver sees it."""
     box, index = active_box(), _index(device)
     gpu = box.gpus[index]
     return gpu.memory - gpu.context - box.ledger.allocators[index].reserved, gpu.memory
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """The bytes held now, by kind, and what the allocator and the context add."""
+    """List the bytes held now, by kind, and what the allocator and the context add."""
     box, index = active_box(), _index(device)
     kinds = box.ledger.kinds(index)
     rows = [(kind, kinds[kind]) for kind in KINDS if kind in kinds]
@@ -171,7 +171,7 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """What the box counts, under torch.cuda.memory_stats' names: allocated, active and reserved bytes, allocations."""
+    """Return what the box counts, by torch.cuda.memory_stats' names: allocated, active, reserved bytes, allocations."""
     box, index = active_box(), _index(device)
     allocator = box.ledger.allocators[index]
     stats: dict[str, int] = {}
@@ -186,7 +186,7 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
-    """`memory_stats`, its names taken apart at their dots."""
+    """Return `memory_stats` with its names split at their dots."""
     nested: dict[str, Any] = {}
     for name, value in memory_stats(device).items():
         *path, last = name.split(".")
@@ -198,12 +198,12 @@ def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
 
 
 def memory_cached(device: Any = None) -> int:
-    """The old name of `memory_reserved`."""
+    """Return `memory_reserved`, under its old name."""
     return memory_reserved(device)
 
 
 def max_memory_cached(device: Any = None) -> int:
-    """The old name of `max_memory_reserved`."""
+    """Return `max_memory_reserved`, under its old name."""
     return max_memory_reserved(device)
 
 
@@ -217,7 +217,7 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
 
 
 def get_per_process_memory_fraction(device: Any = None) -> float:
-    """What part of the device's memory the allocator may have."""
+    """Return the part of the device's memory that the allocator may have."""
     index = _index(device)
     return _allocator(index).capacity / active_box().gpus[index].memory
 
@@ -231,11 +231,11 @@ def reset_max_memory_cached(device: Any = None) -> None:
 
 
 def ipc_collect() -> None:
-    """Nothing: a box shares no memory with other processes."""
+    """Do nothing: a box shares no memory with other processes."""
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Whether two devices copy to each other without the host between them."""
+    """Return whether two devices copy to each other without the host between them."""
     return _index(device) != _index(peer_device) and active_box().link != LINKS[THROUGH_HOST]
 
 
@@ -253,7 +253,7 @@ class Properties(SimpleNamespace):
 
 
 def get_device_properties(device: Any = None) -> Properties:
-    """name and total_memory (bytes) of a device, its compute capability as major and minor, its multiprocessors."""
+    """Return name, total_memory (bytes), major and minor (compute capability), multiprocessors of a device."""
     gpu = active_box().gpus[_index(device)]
     major, minor = gpu.capability
     known = Properties(name=gpu.name, total_memory=gpu.memory, major=major, minor=minor, warp_size=32)
@@ -263,38 +263,38 @@ def get_device_properties(device: Any = None) -> Properties:
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """(major, minor) of a device's `GPU`."""
+    """Return (major, minor) of a device's `GPU`."""
     return active_box().gpus[_index(device)].capability
 
 
 def is_tf32_supported() -> bool:
-    """Whether the current device's tensor cores round float32 to TF32."""
+    """Return whether the current device's tensor cores round float32 to TF32."""
     return get_device_capability() >= (8, 0)
 
 
 def is_current_stream_capturing() -> bool:
-    """No: virtual GPUs have no graphs."""
+    """Return False: virtual GPUs have no graphs."""
     return False
 
 
 def get_arch_list() -> list[str]:
-    """The architectures that kernels exist for: those of the box's devices."""
+    """Return the architectures for which kernels exist: those of the box's devices."""
     return sorted({"sm_{}{}".format(*gpu.capability) for gpu in active_box().gpus})
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether the current device computes in bfloat16 by itself, or, including_emulation, at all."""
+    """Return whether the current device computes in bfloat16 by itself or, including_emulation, at all."""
     return including_emulation or get_device_capability() >= (8, 0)
 
 
 def to_vgpu(self: torch.Tensor, device: Any = None, non_blocking: bool = False) -> torch.Tensor:
-    """Tensor.vgpu(device), as Tensor.cuda(device)."""
+    """Do Tensor.vgpu(device), as Tensor.cuda(device)."""
     box = active_box()
     return self.to(box.device_at(box.gpu_index(device)), non_blocking=non_blocking)
 
 
 def module_to_vgpu(self: Any, device: Any = None) -> Any:
-    """Module.vgpu(device), as Module.cuda(device)."""
+    """Do Module.vgpu(device), as Module.cuda(device)."""
     return self._apply(lambda t: t.vgpu(device))
 
 
@@ -328,7 +328,7 @@ _INSTEAD = {
 
 
 def instead(name: str) -> str:
-    """What to do in place of something that is not offered, as the end of a sentence; mostly nothing."""
+    """Say what to do in place of something that is not offered, as the end of a sentence; often ""."""
     if name.endswith(("Tensor", "Storage")):
         return "; torch.tensor(values, dtype=..., device=...) makes one"
     return next((text for begin, text in _INSTEAD.items() if name.startswith(begin)), "")
@@ -352,7 +352,7 @@ _restore_location = torch.serialization.default_restore_location
 
 
 def restore_location(storage: Any, location: str) -> Any:
-    """For torch.load: the storage where it was, if that was on a device of this thread's box."""
+    """Move a storage, for torch.load, to where it was, if that was on a device of this thread's box."""
     box = box_here()
     if box is None or not location.startswith(("vgpu", "cuda") if box.as_cuda else "vgpu"):
         return _restore_location(storage, location)
@@ -362,7 +362,7 @@ def restore_location(storage: Any, location: str) -> Any:
 
 
 def _outside(*args: Any, **kwargs: Any) -> Any:
-    """Every operation on a vgpu device that no box catches."""
+    """Refuse an operation on a vgpu device that no box catches."""
     active_box()  # raises
     raise RuntimeError("this operation does not exist on virtual GPUs")
 
@@ -382,7 +382,7 @@ def optimizer_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
             if isinstance(value, torch.Tensor) and (block := box.block_of(value)) is not None:
                 block.allocation.kind = "optimizer state"
     for group in optimizer.param_groups:
-        for p in group["params"]:  # a copy of a model's parameters, e.g. in float32, is the optimizer's own
+        for p in group["params"]:  # a copy of a model's parameters, e.g. in float32, belongs to the optimizer
             block = box.block_of(p)
             if block is not None and block.allocation.kind == "temporaries":
                 block.allocation.kind = "optimizer state"

@@ -1,7 +1,7 @@
 """What a program gives as a buffer, in all the forms that mpi4py takes, as a flat numpy array on the same memory.
 
 As in mpi4py, elements travel in the order in which they lie in memory: an array in Fortran's order that is received
-into one in C's order comes transposed.
+into an array in C's order comes transposed.
 """
 
 import itertools
@@ -15,12 +15,12 @@ from mpcourse.virtual.ranks.errors import ClusterError
 from mpcourse.virtual.ranks.threads import loaded_torch
 
 NONE = np.empty(0, np.uint8)
-BYTES = (np.dtype(np.uint8), np.dtype(np.int8))  # what any memory may be sent as
+BYTES = (np.dtype(np.uint8), np.dtype(np.int8))  # any memory may be sent as these
 PLAIN = frozenset("?bBhHiIlLqQefdgFDG")  # dtypes that MPI has
 
 
 class Counted(NamedTuple):
-    """A flat array, and what a specification said of it: counts and displacements, in elements; None: nothing."""
+    """A flat array, with the counts and displacements of its specification, in elements; None: not given."""
 
     array: np.ndarray
     counts: Any = None
@@ -28,13 +28,13 @@ class Counted(NamedTuple):
 
 
 def flat(spec: Any, writable: bool = False) -> np.ndarray:
-    """The memory that `spec` means, as a 1-D array. Raises ClusterError for what is no buffer."""
+    """Return the memory that `spec` means, as a 1-D array. Raises ClusterError for what is no buffer."""
     if (
         type(spec) is np.ndarray
         and (flags := spec.flags).c_contiguous
         and spec.dtype.char in PLAIN
         and spec.dtype.isnative
-    ):  # as most are
+    ):  # the usual case
         if writable and not flags.writeable:
             raise ClusterError("buffer", "this array is read-only: nothing can be received into it")
         return spec if spec.ndim == 1 else spec.reshape(-1)
@@ -51,7 +51,7 @@ def flat(spec: Any, writable: bool = False) -> np.ndarray:
 
 
 def counted(spec: Any, writable: bool = False) -> Counted:
-    """A buffer as a flat array, with its counts: [data, count], [data, (counts, displacements), datatype], ..."""
+    """Return a buffer as a flat array, with its counts: [data, count], [data, (counts, displacements), type], ..."""
     if not isinstance(spec, list | tuple):
         return Counted(_memory(spec, writable))
     if not 1 <= len(spec) <= 4:
@@ -128,15 +128,16 @@ def _of_tensor(x: Any, uint8: Any, bfloat16: Any) -> np.ndarray:
         raise ClusterError(
             "buffer", f"this tensor is not contiguous (shape {tuple(x.shape)}, stride {x.stride()}): x.contiguous() is"
         )
-    # numpy has no bfloat16: its bytes.
+    # numpy has no bfloat16, so return its bytes.
     return x.reshape(-1).view(uint8).numpy() if x.dtype == bfloat16 else x.numpy()
 
 
 def blocks(buffer: Counted, size: int, what: str, uneven: bool = False, apart: bool = False) -> list[np.ndarray]:
-    """A buffer as one piece for each of `size` ranks: equal ones, or by its counts and displacements.
+    """Divide a buffer into one piece for each of `size` ranks: equal ones, or by its counts and displacements.
 
-    apart: no element may be in two pieces, as MPI demands of what is received (MPI 4.1, section 6.5).
-    uneven: where no counts are given, the first pieces may be one longer. One displacement is the distance of pieces.
+    apart: no element may be in two pieces, as MPI requires of what is received (MPI 4.1, section 6.5).
+    uneven: where no counts are given, the first pieces may be one longer. A single displacement is the distance of
+    pieces.
     """
     array, counts, displacements = buffer
     counts, displacements = _integers(counts), _integers(displacements)
@@ -171,9 +172,9 @@ def blocks(buffer: Counted, size: int, what: str, uneven: bool = False, apart: b
 
 
 def _integers(given: Any) -> Any:
-    """Counts or displacements: None, one for all ranks, or a list with one for each."""
+    """Return counts or displacements: None, one for all ranks, or a list with one for each."""
     try:
-        if given is None or type(given) is int:  # as most are
+        if given is None or type(given) is int:  # the usual case
             return given
         if type(given) not in (list, tuple) and np.ndim(given) == 0:
             return operator.index(given)
@@ -183,7 +184,7 @@ def _integers(given: Any) -> Any:
 
 
 def alike(sent: np.dtype, wanted: np.dtype) -> bool:
-    """Whether what was sent as one dtype may be received as the other."""
+    """Return whether what was sent as one dtype may be received as the other."""
     return (sent.kind, sent.itemsize) == (wanted.kind, wanted.itemsize) or sent in BYTES or wanted in BYTES
 
 
@@ -199,5 +200,5 @@ def _a(noun: str) -> str:
 
 
 def is_named(buf: Any, name: str) -> bool:
-    """Whether a buffer is MPI's constant of that name, ours or mpi4py's. Not by the repr of an array, which is slow."""
+    """Return whether a buffer is MPI's constant of that name, ours or mpi4py's, without the slow repr of an array."""
     return type(buf).__name__ in ("_Named", "BottomType", "InPlaceType") and repr(buf) in (name, f"MPI.{name}")

@@ -1,7 +1,7 @@
-"""Collective calls of virtual ranks: all meet, and the last one to arrive does the work for all.
+"""Collective calls of virtual ranks: all ranks meet, and the last one to arrive does the work for all.
 
-No rank leaves before all have arrived. MPI lets some leave earlier (the root of a Bcast); a program that needs that is
-wrong, and shows here.
+No rank leaves before all have arrived. MPI lets some leave earlier (the root of a Bcast); a program that relies on that
+is wrong, and its mistake shows here.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One collective call: who has arrived, whether all mean the same, and what it costs."""
+"""One collective call: which ranks have arrived, whether all mean the same, and what it costs."""
 
 import functools
 import math
@@ -15,14 +15,14 @@ from mpcourse.virtual.ranks.place import place
 from mpcourse.virtual.ranks.request import WATCHED, Line, Request, put
 
 Pairs = list[tuple[np.ndarray, np.ndarray]]  # (what is written, what is put there)
-Finish = Callable[[list[Any]], tuple[int, list[Any]]]  # of what all gave, the bytes that count and what each gets
+Finish = Callable[[list[Any]], tuple[int, list[Any]]]  # from what all gave: the bytes that count, and what each gets
 
 _UNCHANGING = (int, float, str, bytes, type(None))
 KINDS = {"count": "counts", "dtype": "datatypes"}
 
 
 class Packed(NamedTuple):
-    """An object on its way."""
+    """An object in transit."""
 
     data: bytes
 
@@ -32,7 +32,7 @@ class Packed(NamedTuple):
 
 
 class Unchanging(NamedTuple):
-    """A list of objects that nobody can change: whoever gets it makes a list of the same objects, in no time."""
+    """A list of objects that cannot be changed: each receiver makes a list of the same objects, in no time."""
 
     data: list[Any]
 
@@ -40,8 +40,8 @@ class Unchanging(NamedTuple):
 class CollectiveCall(NamedTuple):
     """A collective call of one rank: its name, when it was made, and the bytes of the larger buffer given to it.
 
-    size: how many ranks it is of. is_root: whether this one is its root; of calls without one it is rank 0. context: of
-    the communicator, 0 for COMM_WORLD.
+    size: number of ranks that make it. is_root: whether this rank is its root; for calls without a root, rank 0 is.
+    context: of the communicator, 0 for COMM_WORLD.
     """
 
     name: str
@@ -53,7 +53,10 @@ class CollectiveCall(NamedTuple):
 
 
 class OpenCollective:
-    """A collective call that some ranks have reached. agreed: what all must say alike, as the first one said it."""
+    """A collective call that some ranks have reached.
+
+    agreed: what all ranks must give alike, as the first rank gave it.
+    """
 
     def __init__(self, name: str, agreed: dict[str, Any], first: Request) -> None:
         self.name, self.agreed, self.first = name, agreed, first
@@ -61,7 +64,7 @@ class OpenCollective:
         self.given: dict[int, Any] = {}
 
     def arrive(self, rank: int, q: Request, agreed: dict[str, Any], given: Any, number: int) -> None:
-        """One more rank is here. Raises ClusterError on all ranks if it means something else."""
+        """Add a rank that has arrived. Raises ClusterError on all ranks if it means something else."""
         self.arrived[rank], self.given[rank] = q, given
         a, b, world = self.first, q, q.world
         if q.name != self.name:
@@ -88,9 +91,9 @@ class OpenCollective:
 
 
 def seconds(name: str, p: int, n: int, alpha: float, beta: float) -> float:
-    """What a collective call takes, by the best of its textbook algorithms (Thakur et al. 2005).
+    """Return the seconds of a collective call, by the best of its textbook algorithms (Thakur et al. 2005).
 
-    n: bytes of the largest rank's part. As if all links were as slow as the slowest. Reducing costs nothing here.
+    n: bytes of the largest rank's part. All links count as slow as the slowest. Reducing costs nothing here.
     """
     if p == 1:
         return 0.0
@@ -113,9 +116,9 @@ def seconds(name: str, p: int, n: int, alpha: float, beta: float) -> float:
 
 
 def memory(comm: Any, name: str, sent: Any, into: Any, finish: Callable, **agreed: Any) -> Any:
-    """A collective call on buffers; a request of those whose name begins with I, else None.
+    """Make a collective call on buffers; return a request if its name begins with I, else None.
 
-    finish: of what all ranks gave, (sent, into) each, to what is put where.
+    finish: takes what all ranks gave, (sent, into) each; returns what is put where.
     """
     blocking, original, kept = not name.startswith("I"), sent, []
     if not blocking:
@@ -140,9 +143,9 @@ def memory(comm: Any, name: str, sent: Any, into: Any, finish: Callable, **agree
 
 
 def objects(comm: Any, name: str, given: Any, finish: Callable | None, **agreed: Any) -> Any:
-    """A collective call on objects: every rank gets copies, as if they had been sent.
+    """Make a collective call on objects: every rank gets copies, as if they had been sent.
 
-    finish: of what all ranks gave, to what each gets. None: all get what the root gave.
+    finish: takes what all ranks gave, returns what each gets. None: all get what the root gave.
     """
     pickled = pickle.dumps(given, pickle.HIGHEST_PROTOCOL)
 
@@ -150,8 +153,8 @@ def objects(comm: Any, name: str, given: Any, finish: Callable | None, **agreed:
         if finish is None:
             return max(map(len, sent)), [Packed(sent[agreed["root"]])] * len(sent)
         results = finish([pickle.loads(s) for s in sent])
-        # What a rank changes, no other one has. Classes of a program are each rank's own, so who has made an object of
-        # one pickles it, and who gets it makes its own of that.
+        # A change that one rank makes must not reach another. Each rank has its own classes of a program, so the rank
+        # that made an object of such a class pickles it, and the rank that gets it makes its own object from that.
         packed: dict[int, Any] = {}
         for each in results:
             if id(each) not in packed:
@@ -171,8 +174,8 @@ def _packed(value: Any) -> Any:
 
 
 def _never_changes(value: Any) -> bool:
-    """Of a class of a program's own nobody knows that."""
-    return type(value) in _UNCHANGING or type(value) is tuple and all(map(_never_changes, value))
+    """Return whether an object never changes; a program's own class may."""
+    return type(value) in _UNCHANGING or (type(value) is tuple and all(map(_never_changes, value)))
 
 
 def meet(comm: Any, name: str, given: Any, finish: Finish, agreed: dict[str, Any], line: Line, nbytes: int = 0) -> Any:
@@ -219,7 +222,7 @@ def begin(
         except ClusterError as error:
             world.fail(error.kind, error.text, error.number)
         link = world.wires.slowest(comm.ranks)
-        # Those of one communicator run one after the other, as in NCCL's stream: they would share the links anyway.
+        # Calls of one communicator run one after the other, as in NCCL's stream: they would share the links anyway.
         free = world.collectives_until.get(comm.context, 0.0)
         start = max(free, *(r.posted for r in call.arrived.values()))
         end = start + seconds(name, comm.size, nbytes, link.latency, 1 / link.bandwidth)
@@ -231,7 +234,7 @@ def begin(
 
 
 def line_of() -> Line:
-    """Where the program called the method that asks."""
+    """Return where the program called the method that asks."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
@@ -239,8 +242,10 @@ def line_of() -> Line:
 
 
 def _hand_over(q: Request, original: Any, sent: Any, kept: Pairs) -> None:
-    """original: the buffer, or the buffers, that were given to be sent. sent: what was in them then. kept: what is
-    received into, and what was in it.
+    """Hand over what a collective call brings.
+
+    original: the buffer, or the buffers, that were given to be sent. sent: what was in them then. kept: the memory that
+    is received into, and what was in it.
     """
     if original is not sent:
         for pair in zip(_arrays(sent), _arrays(original), strict=True):
@@ -252,7 +257,7 @@ def _hand_over(q: Request, original: Any, sent: Any, kept: Pairs) -> None:
 
 
 def _arrays(buffers: Any) -> Sequence[np.ndarray]:
-    """One buffer, several, or None, as a list."""
+    """Return one buffer, several, or None, as a list."""
     return [buffers] if isinstance(buffers, np.ndarray) else buffers or []
 
 

@@ -1,8 +1,9 @@
-"""What each collective call does with buffers: what all gave, and what is put where."""
+"""What each collective call does with buffers: what all ranks gave, and what is put where."""
 
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from mpcourse.virtual.ranks.place import place
 
 
 def nothing(given: list[Any]) -> list[Pairs]:
-    """Of a barrier."""
+    """Move nothing, for a barrier."""
     return [[] for _ in given]
 
 
@@ -131,7 +132,7 @@ def reduce_scatter(comm: Any, name: str, sendbuf: Any, recvbuf: Any, recvcounts:
     def finish(given: list[Any]) -> list[Pairs]:
         total = functools.reduce(combine, [a for a, _ in given]) if comm.size > 1 else given[0][0].copy()
         begins = np.concatenate([[0], np.cumsum([len(p) for p in pieces])])
-        cut = [total[a:b] for a, b in zip(begins[:-1], begins[1:], strict=True)]
+        cut = [total[a:b] for a, b in pairwise(begins)]
         fit(name, cut, [i[: len(c)] for (_, i), c in zip(given, cut, strict=True)], 0)
         return [[(i, c)] for (_, i), c in zip(given, cut, strict=True)]
 
@@ -182,7 +183,7 @@ def same_dtype(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> Non
 
 
 def apart(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:
-    """Whether a reduction can go from `array` to `into`, two buffers of one rank."""
+    """Check that a reduction can go from `array` to `into`, two buffers of one rank."""
     same_dtype(comm, name, array, into)
     if len(into) != len(array):
         wrong(comm, "counts", f"{name}: sendbuf has {len(array)} elements, recvbuf {len(into)}")
@@ -192,12 +193,9 @@ def apart(comm: Any, name: str, array: np.ndarray, into: np.ndarray) -> None:
 def separate(
     comm: Any, name: str, sent: Sequence[np.ndarray], into: Sequence[np.ndarray], instead: str = "sendbuf"
 ) -> None:
-    """Whether nothing is received into memory that is sent. instead: which buffer MPI.IN_PLACE may stand for."""
-    if len(sent) == len(into) == 1:
-        overlap = np.may_share_memory(sent[0], into[0])  # exact, as both are contiguous
-    else:
-        overlap = _overlap(sent, into)
-    if overlap:
+    """Check that nothing is received into memory that is sent. instead: the buffer that MPI.IN_PLACE may replace."""
+    single = len(sent) == len(into) == 1  # then may_share_memory is exact, because both are contiguous
+    if np.may_share_memory(sent[0], into[0]) if single else _overlap(sent, into):
         wrong(
             comm,
             "buffer",
@@ -207,7 +205,7 @@ def separate(
 
 
 def _overlap(sent: Sequence[np.ndarray], into: Sequence[np.ndarray]) -> bool:
-    """Whether a byte belongs to both an array of `sent` and one of `into`."""
+    """Return whether a byte belongs both to an array of `sent` and to one of `into`."""
     ends = [(*bounds(a), which) for which, arrays in enumerate((sent, into)) for a in arrays if a.nbytes]
     reach = [0, 0]  # where the last array of `sent`, and of `into`, ends
     for begin, end, which in sorted(ends):
@@ -253,12 +251,12 @@ def for_each(comm: Any, name: str, objects: Sequence[Any] | None) -> list[Any]:
 
 
 def in_place(buf: Any) -> bool:
-    """Whether it is MPI.IN_PLACE, ours or a real one, or None, which mpi4py takes for it."""
+    """Return whether it is MPI.IN_PLACE, ours or a real one, or None, which means the same to mpi4py."""
     return buf is None or is_named(buf, "IN_PLACE")
 
 
 def operation(op: Any) -> Any:
-    """`op`; None: MPI.SUM."""
+    """Return `op`, or MPI.SUM for None."""
     return OPERATIONS["SUM"] if op is None else op
 
 

@@ -27,32 +27,32 @@ def _line(depth: int = 2) -> Line:
 
 
 def _room(buf: Any) -> int:
-    """How many bytes of a pickled object there is room for in what mpi4py takes as `buf`: a number, or memory."""
+    """Return how many bytes of a pickled object fit into what mpi4py takes as `buf`: a number, or memory."""
     return int(buf) if isinstance(buf, int | np.integer) else memoryview(buf).nbytes
 
 
 def _room_of_recv(buf: Any) -> int | None:
-    """The same for calls that ask first how long a message is, unless they are given a buffer."""
+    """Do the same for calls that first ask how long a message is, unless they are given a buffer."""
     if buf is None:
         return None
     warnings.warn("the 'buf' argument is deprecated", UserWarning, stacklevel=3)
     return _room(buf)
 
 
-IRECV_BYTES = 32768  # of a pickled object, which `irecv` has room for without a buffer: mpi4py.rc.irecv_bufsz
+IRECV_BYTES = 32768  # room of `irecv` for a pickled object without a buffer: mpi4py.rc.irecv_bufsz
 
 
 class VirtualComm(Collectives, Constructors, Offered):
-    """One rank's communicator, of those that `run` or Split made.
+    """One rank's communicator, made by `run` or Split.
 
-    rank, size: as in mpi4py. ranks: for each of its ranks, its rank in the world. context: a number of its own, so that
+    rank, size: as in mpi4py. ranks: for each of its ranks, the rank in the world. context: its own number, so that
     messages of two communicators never meet.
     """
 
     theirs = "Intracomm"
 
     def __new__(cls, comm: "VirtualComm | None" = None) -> Any:
-        """Another name for `comm`, or for MPI.COMM_NULL."""
+        """Return another name for `comm`, or for MPI.COMM_NULL."""
         made = super().__new__(cls)
         if not comm:
             made.__class__ = NullComm
@@ -62,7 +62,7 @@ class VirtualComm(Collectives, Constructors, Offered):
 
     @classmethod
     def _of(cls, world: "World", context: int, ranks: tuple[int, ...], rank: int, name: str = "") -> "VirtualComm":
-        """A communicator that is made."""
+        """Make a communicator."""
         made = super().__new__(cls)
         made._set(world, context, ranks, rank, name)
         return made
@@ -115,7 +115,7 @@ class VirtualComm(Collectives, Constructors, Offered):
         self.world.fail("misuse", f"rank {self.me} called Abort({errorcode})")
 
     def compute(self, seconds: float, phase: str = "") -> None:
-        """This rank works for `seconds` on its own. Real communicators lack it; `mpcourse.virtual.compute` asks."""
+        """Let this rank work for `seconds` by itself. `mpcourse.virtual.compute` calls it; real ranks lack it."""
         self.world.compute(self.me, seconds, phase or "compute")
 
     # -- messages of memory --
@@ -232,7 +232,7 @@ class VirtualComm(Collectives, Constructors, Offered):
 
 
 class NullComm(VirtualComm):
-    """No communicator: what Split gives to a rank that is in none, and what one becomes by its Free."""
+    """No communicator: what Split gives to a rank in no part, and what a communicator becomes by its Free."""
 
     def __bool__(self) -> bool:
         return False
@@ -253,7 +253,7 @@ class NullComm(VirtualComm):
         if name.startswith("_"):
             return object.__getattribute__(self, name)
         freed = object.__getattribute__(self, "__dict__")
-        why = "was freed: free it when nobody needs it any more" if freed else "is MPI.COMM_NULL: this rank is in none"
+        why = "was freed: free it when no rank needs it any more" if freed else "is MPI.COMM_NULL: this rank is in none"
         raise ClusterError("misuse", f"{name} of a communicator that {why}", number=ERR_COMM)
 
 

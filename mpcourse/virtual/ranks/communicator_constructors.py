@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mpcourse.virtual.ranks.comm import VirtualComm
     from mpcourse.virtual.ranks.world import World
 
-NONE = (None, (), -1)  # of a rank that is in no communicator
+NONE = (None, (), -1)  # for a rank that is in no communicator
 
 
 class Constructors:
@@ -35,12 +35,12 @@ class Constructors:
         return self._made("Split", (color, key))
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = None) -> Any:
-        """By node, with COMM_TYPE_SHARED."""
+        """Split by node, with COMM_TYPE_SHARED."""
         node = UNDEFINED if split_type == UNDEFINED else self.world.topology.node(self.me)
         return self._made("Split_type", (node, key))
 
     def Free(self) -> None:
-        """From now on this rank cannot use it."""
+        """Make the communicator unusable for this rank from now on."""
         if self.context < self.world.size + 1:
             self._misused(f"{self.name} is MPI's own, and not freed by a program", ERR_COMM)
         from mpcourse.virtual.ranks.comm import NullComm
@@ -56,7 +56,7 @@ class Constructors:
                 if c != UNDEFINED:
                     members[c].append((k, r))
             parts: list[tuple] = [NONE] * len(given)
-            for of in members.values():  # whose ranks share one tuple: of a thousand, each would take as long to make
+            for of in members.values():  # ranks share one tuple, because to make one for each of a thousand takes long
                 own = [r for _, r in sorted(of)]
                 context, ranks = next(self.world.contexts), self._named(own)
                 for new, r in enumerate(own):
@@ -66,11 +66,11 @@ class Constructors:
         return self._part(*meet(self, name, color_and_key, finish, {}, line_of()))
 
     def _named(self, members: Sequence[int]) -> tuple[int, ...]:
-        """What ranks of this communicator are called in the world."""
+        """Return the ranks in the world of ranks of this communicator."""
         return tuple([self.ranks[r] for r in members])
 
     def _part(self, context: int | None, ranks: tuple[int, ...], rank: int) -> Any:
-        """The communicator of the world's ranks `ranks`, in which this one has number `rank`; None: it is in none."""
+        """Return the communicator of the world's ranks `ranks`, in which this rank has number `rank`, or COMM_NULL."""
         from mpcourse.virtual.ranks.comm import COMM_NULL, VirtualComm
 
         if context is None:

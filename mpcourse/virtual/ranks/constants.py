@@ -1,4 +1,4 @@
-"""MPI's numbers, as MPICH has them, so that those of a real MPI module are understood, too."""
+"""MPI's numbers, the same as MPICH's, so that those of a real MPI module are understood, too."""
 
 ANY_SOURCE, ANY_TAG, PROC_NULL, ROOT, UNDEFINED = -2, -1, -1, -3, -32766
 COMM_TYPE_SHARED = 1
@@ -19,11 +19,11 @@ ERR_LOCKTYPE, ERR_KEYVAL, ERR_RMA_CONFLICT, ERR_RMA_SYNC, ERR_SIZE, ERR_DISP, ER
 ERR_RMA_RANGE, ERR_RMA_ATTACH, ERR_RMA_SHARED, ERR_RMA_FLAVOR = range(55, 59)
 ERR_SESSION, ERR_PROC_ABORTED, ERR_VALUE_TOO_LARGE, ERR_ERRHANDLER = 75, 76, 77, 80
 ERR_ABI = ERR_LASTCODE = (1 << 30) - 1
-# MPICH of mpi4py's wheels does not have these three.
+# MPICH in mpi4py's wheels does not have these three.
 ERR_PROC_FAILED = ERR_PROC_FAILED_PENDING = ERR_REVOKED = ERR_UNKNOWN
 
 
 def named(number: int) -> str:
-    """What a class of errors is called."""
+    """Return the name of a class of errors."""
     names = (name for name, n in globals().items() if n == number and name.startswith(("SUCCESS", "ERR_")))
     return f"MPI.{next(names, number)}"

@@ -1,4 +1,4 @@
-"""MPI's types of numbers, each of which is one of numpy's. There are no derived ones."""
+"""MPI's types of numbers; each is one of numpy's. There are no derived types."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class Datatype(Offered):
 
     @classmethod
     def fromcode(cls, code: str) -> "Datatype":
-        """The type that numpy calls by this character or string."""
+        """Return the type that numpy calls by this character or string."""
         try:
             return datatype_of(np.dtype(code))
         except TypeError:
@@ -35,14 +35,14 @@ class Datatype(Offered):
 
     @property
     def known(self) -> np.dtype:
-        """Raises ClusterError where there is none."""
+        """The dtype. Raises ClusterError where there is none."""
         if self.dtype is None:
             raise ClusterError("datatypes", f"MPI.{self.name} is no datatype: name one, e.g. MPI.DOUBLE")
         return self.dtype
 
     @property
     def typestr(self) -> str:
-        """numpy's name of it, as mpi4py's datatypes have it, too."""
+        """Its name in numpy, which mpi4py's datatypes have, too."""
         return self.known.str[1:]
 
     def Get_size(self) -> int:
@@ -68,5 +68,5 @@ BY_CHARACTER = {t.known.char: t for name, t in reversed(DATATYPES.items()) if na
 
 
 def datatype_of(dtype: np.dtype) -> Datatype:
-    """MPI's type that is numpy's `dtype`; MPI.BYTE where there is none."""
+    """Return MPI's type for numpy's `dtype`; MPI.BYTE where there is none."""
     return BY_CHARACTER.get(dtype.char) or next((t for t in BY_CHARACTER.values() if t.dtype == dtype), BYTE)

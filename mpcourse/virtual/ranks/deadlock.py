@@ -1,4 +1,4 @@
-"""Nobody can go on: who waits for whom, and in which circle."""
+"""No rank can go on: which rank waits for which, and in which circle."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def explain(world: "World") -> Deadlock:
-    """The deadlock that `world` is in."""
+    """Return the deadlock that `world` is in."""
     waits = waiting(world)
     cycle = circle(waits)
     lines = ["deadlock: no rank can go on"]
@@ -27,7 +27,7 @@ def explain(world: "World") -> Deadlock:
         lines.append("circle: " + " -> ".join(f"rank {r}" for r in (*cycle, cycle[0])) + " (each waits for the next)")
     if not any(wait.calls for wait in waits):
         lines.append(
-            "They ask again and again, and nobody goes on to what the others ask for: asking alone sends nothing."
+            "They ask again and again, and no rank goes on to what the others ask for: asking alone sends nothing."
         )
     else:
         lines.append(meaning(waits, dict.fromkeys(returned), _not_received(world)))
@@ -35,17 +35,17 @@ def explain(world: "World") -> Deadlock:
 
 
 def waiting(world: "World") -> list[Wait]:
-    """The ranks that wait for others, and where."""
+    """Return the ranks that wait for others, and where."""
     return [_wait(world, r, w) for r, w in enumerate(world.waiters) if w.frame is not None]
 
 
 def told(wait: Wait) -> str:
-    """Where a rank waits, and for whom."""
+    """Say where a rank waits, and for which ranks."""
     return f"{wait}{f', for {listed(wait.peers)}' if wait.peers else ''}"
 
 
 def stalled(world: "World", alive: Sequence[int]) -> ClusterError:
-    """No thread has gone on, which is a fault of the cluster; where each of those stands that are `alive`."""
+    """Return the error for a fault of the cluster, in which no thread runs; it says where each rank of `alive` is."""
     waits = {wait.rank: wait for wait in waiting(world)}
     lines = ["no virtual rank has gone on for 5 seconds, and none of them computes or sleeps:"]
     for rank in range(world.size):
@@ -70,7 +70,7 @@ def _wait(world: "World", rank: int, waiter: "Waiter") -> Wait:
         text = " and ".join(dict.fromkeys(q.call for q in pending[:3])) + (", ..." if len(pending) > 3 else "")
         if any(not q.blocking for q in pending):
             text = f"the wait for {text}"
-    elif waiter.message is not None:  # it probes
+    elif waiter.message is not None:  # the rank probes
         context, source, tag = waiter.message
         ranks = world.members[context]
         peers = tuple(r for r in ranks if r != rank) if source == ANY else (ranks[source],)

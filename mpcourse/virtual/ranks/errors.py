@@ -1,4 +1,4 @@
-"""What goes wrong between ranks, told on every one of them."""
+"""What goes wrong between ranks, raised on every one of them."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ _NUMBERS = {
 
 
 class ClusterError(RuntimeError):
-    """A mistake in what ranks say to each other. Every rank that was still running raises one.
+    """A mistake in what ranks send each other. Every rank that was still running raises one.
 
     kind: "deadlock", "truncated", "datatypes", "collectives", "counts", "buffer", "never received", "never waited",
     "changed", "misuse", "stalled". A number alone is mpi4py's MPI.Exception(number).
-    text: what the error says.
-    waits: where each rank was that waited.
+    text: of the error.
+    waits: where each waiting rank was.
     cycle: ranks that wait for each other in a circle.
     number: MPI's class of the error, e.g. MPI.ERR_RANK; None: that of its kind, or ERR_OTHER.
     """
@@ -41,18 +41,19 @@ class ClusterError(RuntimeError):
         return hash(self.text)
 
     def __eq__(self, other: object) -> bool:
-        """Errors equal their number, as those of mpi4py do."""
+        """Compare by number, as mpi4py's errors do."""
         return self is other or (isinstance(other, int) and self.number == other)
 
     def Get_error_class(self) -> int:
-        """The number of MPI.ERR_TRUNCATE, ERR_COUNT, ERR_TYPE, ERR_BUFFER, ERR_RANK, ERR_ROOT, ERR_TAG, ERR_COMM, ...,
-        as MPICH has it; MPI.ERR_OTHER for what MPI has no class of, as a deadlock.
+        """Return MPI's number of the error's class, as in MPICH: MPI.ERR_TRUNCATE, ERR_COUNT, ERR_TYPE, ERR_RANK, ...
+
+        It is MPI.ERR_OTHER for errors without a class in MPI, such as a deadlock.
         """
         return self.number
 
     error_class = property(Get_error_class)
 
-    Get_error_code = Get_error_class  # MPICH's code holds where it was raised, too
+    Get_error_code = Get_error_class  # MPICH's code also contains where it was raised
     error_code = property(Get_error_code)
 
     def Get_error_string(self) -> str:
@@ -62,4 +63,4 @@ class ClusterError(RuntimeError):
 
 
 class Deadlock(ClusterError):
-    """No rank can go on: what they wait for will never come."""
+    """No rank can go on: what the ranks wait for will never come."""

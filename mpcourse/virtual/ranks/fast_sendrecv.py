@@ -22,11 +22,10 @@ def sendrecv(
     status: Status | None,
     line: Line,
 ) -> bool:
-    """A whole Sendrecv of arrays, if nobody waits for what is sent and what is received is there.
+    """Do a whole Sendrecv of arrays, if nothing unusual is asked and the message to be received has arrived.
 
-    False where it is not so, or anything is unusual: then nothing is done, and `point_to_point.exchange` does it at
-    length. Here it is in one piece, for calls are what costs time in Python, and for the same reason the message that
-    is received becomes the one that is sent.
+    Otherwise do nothing and return False: `point_to_point.exchange` then does it step by step. Calls cost time in
+    Python, so there are few of them here, and the message that is received is reused for the one that is sent.
     """
     world, rank, me = comm.world, comm.rank, comm.me
     wires, matching = world.wires, world.matching
@@ -34,28 +33,18 @@ def sendrecv(
         return False
     if type(dest) is not int or not 0 <= dest < comm.size or dest == rank or source == rank:
         return False
-    if type(sendtag) is not int or not 0 <= sendtag < 1 << 28 or world.failure is not None:
-        return False
-    if world.turns.foreign(me):
+    if type(sendtag) is not int or not 0 <= sendtag < 1 << 28 or world.failure is not None or world.turns.foreign(me):
         return False
     context, target = comm.context, comm.ranks[dest]
-    mine, theirs = matching.queues[context, me], matching.queues[context, target]
+    mine, theirs, receiver = matching.queues[context, me], matching.queues[context, target], world.waiters[target]
     waiting = mine.sources.get(source)
-    if not waiting or theirs.exact or theirs.wild or world.waiters[target].message or world.open[me]:
-        return False
-    if world.waiters[target].asleep:
+    if not waiting or theirs.exact or theirs.wild or receiver.message or receiver.asleep or world.open[me]:
         return False
     m = waiting[0]
     came, nbytes, room = m.data, m.nbytes, into.nbytes
     if (m.tag != recvtag and recvtag != ANY) or not m.eager or m.objects or nbytes > room:
         return False
-    if not came.dtype is into.dtype is data.dtype or not into.ndim == data.ndim == 1:
-        return False
-    if not (flags := into.flags).c_contiguous or not flags.writeable or not data.flags.c_contiguous:
-        return False
-    base = into.base
-    alike = base is not None and (base is data.base or base is data)
-    if (alike or data.base is into or data is into) and np.may_share_memory(data, into):
+    if not came.dtype is into.dtype is data.dtype or not _are_plain_and_apart(data, into):
         return False
 
     clock, out, free = world.clock, wires.out, wires.into
@@ -88,3 +77,14 @@ def sendrecv(
         if world.record:
             world.spans += (me, "Sendrecv", "wait", now, end)
     return True
+
+
+def _are_plain_and_apart(data: np.ndarray, into: np.ndarray) -> bool:
+    """Return whether both are contiguous, of one dimension and in separate memory, and `into` can be written."""
+    if not into.ndim == data.ndim == 1:
+        return False
+    if not (flags := into.flags).c_contiguous or not flags.writeable or not data.flags.c_contiguous:
+        return False
+    base = into.base
+    alike = base is not None and (base is data.base or base is data)
+    return not ((alike or data.base is into or data is into) and np.may_share_memory(data, into))

@@ -19,14 +19,14 @@ from mpcourse.virtual.ranks.world import World
 from mpcourse.virtual.specs import Link
 from mpcourse.virtual.timeline import Event
 
-PHASES = ("forward", "backward", "optimizer")  # of a training step, as the events of virtual GPUs have them
+PHASES = ("forward", "backward", "optimizer")  # of a training step, as in the events of virtual GPUs
 
 
 @dataclass(frozen=True)
 class VirtualRun:
     """What a program did on virtual ranks.
 
-    results: what it returned, by rank.
+    results: what the program returned, by rank.
     clock: when each rank ended, in seconds of virtual time.
     """
 
@@ -36,22 +36,22 @@ class VirtualRun:
 
     @property
     def seconds(self) -> float:
-        """When the last rank ended."""
+        """Time at which the last rank ended."""
         return max(self.clock)
 
     @property
     def size(self) -> int:
-        """How many ranks there were."""
+        """Number of ranks."""
         return len(self.clock)
 
     @functools.cached_property
     def traffic(self) -> np.ndarray:
-        """Bytes of messages from each row's rank to each column's; int64, (size, size). Without collective calls."""
+        """Bytes of messages from each row's rank to each column's; int64, (size, size), without collective calls."""
         return self._matrix(lambda nbytes: nbytes)
 
     @functools.cached_property
     def messages(self) -> np.ndarray:
-        """How many messages went from each row's rank to each column's; int64, (size, size)."""
+        """Number of messages from each row's rank to each column's; int64, (size, size)."""
         return self._matrix(lambda nbytes: 1)
 
     @property
@@ -89,24 +89,25 @@ def run(
     record: bool = True,
     max_polls: int = 25_000,
 ) -> VirtualRun:
-    """Call a program on each of some virtual ranks, in this process; what they did.
+    """Call a program on each of some virtual ranks, in this process; return what they did.
 
-    program: called with a communicator on each rank. It has mpi4py's methods, so that the same program takes
-    MPI.COMM_WORLD; `from mpcourse.virtual import MPI` gives the names that go with it (MPI.SUM, MPI.Request).
+    program: called with a communicator on each rank. The communicator has mpi4py's methods, so that the same program
+    takes MPI.COMM_WORLD; `from mpcourse.virtual import MPI` gives the names that belong to it (MPI.SUM, MPI.Request).
     size: ranks, 1 or more.
-    link: of any two ranks, a name of `mpcourse.virtual.LINKS` or a Link; or a Topology.
-    eager: a Send of fewer bytes does not wait for its receiver; 0: each does, so that no program works by luck.
-    record: keep what `VirtualRun.events` tells of ranks.
-    max_polls: how often a rank may call Test or Iprobe in vain while no rank sends or receives anything. After that the
+    link: between any two ranks, a name of `mpcourse.virtual.LINKS` or a Link; or a Topology.
+    eager: a Send of fewer bytes does not wait for its receiver; 0: each Send waits, so that no program works by luck.
+    record: keep what `VirtualRun.events` shows.
+    max_polls: how often a rank may call Test or Iprobe without success while no rank sends or receives anything. After
+    that the
         rank counts as waiting, and when all ranks wait, the run is a deadlock.
 
     Each rank has its own random numbers (torch's and numpy's), and its own clock, which messages, collective calls and
-    `compute` move on.
-    Raises what the first rank that failed raised, with notes that say which one it was and on which line, and where the
-    others wait: they go on until they wait for each other, as under mpirun, but for two seconds at most. ClusterError,
-    or its Deadlock, for mistakes in what ranks say to each other; after that no rank runs on. Where no rank has gone on
-    for five seconds, and none computes or sleeps, a ClusterError says where each stands. RuntimeError within a virtual
-    rank; ValueError for numbers that make no sense, or a topology of another number of ranks.
+    `compute` advance.
+    Raises what the first failing rank raised, with notes that give its number and line, and where the others wait. The
+    others continue until they wait for each other, as under mpirun, for at most two seconds. Raises ClusterError,
+    or its subclass Deadlock, for mistakes in what ranks send each other; no rank continues after that. If no rank has
+    gone on for five seconds, and none computes or sleeps, a ClusterError says where each rank is. Raises RuntimeError
+    within a virtual rank; ValueError for numbers that make no sense, or a topology of another number of ranks.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"a run needs 1 rank or more, not {size!r}")
@@ -123,14 +124,14 @@ def run(
     world.run(program)
     if world.errors or world.raised:
         _report(world)
-    if world.failure is not None:  # told to a thread of a rank that itself said nothing afterwards
+    if world.failure is not None:  # raised in a thread of a rank that itself reported nothing afterwards
         raise world.failure
     _left_over(world)
     return VirtualRun(world.results, list(world.clock), world)
 
 
 def compute(comm: Comm, seconds: float, phase: str = "") -> None:
-    """A virtual rank works for some time on its own. On real ones nothing: there, real work takes time.
+    """Let a virtual rank work for some time by itself. On real ranks this does nothing: real work takes time.
 
     comm: mpi4py's communicator, or a virtual rank's; any of its ranks may call this.
     seconds: of virtual time.
@@ -141,19 +142,19 @@ def compute(comm: Comm, seconds: float, phase: str = "") -> None:
 
 
 def mpi_of(comm: Comm) -> Any:
-    """The module whose names go with a communicator: `MPI.SUM` of virtual ranks, or mpi4py's.
+    """Return the module whose names belong to a communicator: `MPI.SUM` of virtual ranks, or mpi4py's.
 
     comm: mpi4py's communicator, or a virtual rank's; any of its ranks may call this.
     """
     if isinstance(comm, VirtualComm):
         return mpi
-    from mpi4py import MPI  # only now: it makes this process a rank
+    from mpi4py import MPI  # imported only now, because it makes this process a rank
 
     return MPI
 
 
 def _report(world: World) -> NoReturn:
-    if world.raised is None:  # what all ranks were told, and not what one of them made of it
+    if world.raised is None:  # raise the error of all ranks, and not what one of them made of it
         errors = list(world.errors.values())
         raise next((error for error in errors if isinstance(error, ClusterError)), errors[0])
     rank, error = world.raised
@@ -175,7 +176,7 @@ def _left_over(world: World) -> None:
         q = opened[0]
         raise ClusterError(
             "never waited",
-            f"{world.who(q)} was never waited for{_more(len(opened))}: until its Wait nobody knows whether it is done",
+            f"{world.who(q)} was never waited for{_more(len(opened))}: until its Wait returns, it may not be done",
         )
 
 

@@ -1,4 +1,4 @@
-"""What was sent to one rank of one communicator and not received, and what it waits for, found without a search."""
+"""What was sent to one rank of one communicator and not received, and its waiting receives, found without a search."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ ANY = -1  # a source or a tag that may be any
 class MatchQueues:
     """Messages in the order in which each source sent them, receives in the order in which they began.
 
-    sources: by source. tags: the same messages, by source and tag. A message that is taken by its tag leaves a `taken`
-    one behind among its source's, unless it is the first there, so that the first of each queue is never taken.
-    exact: receives that name a source and a tag, by both; wild: those that leave one of them open.
+    sources: messages by source. tags: the same messages, by source and tag. A message that is taken by its tag stays in
+    its source's queue, marked `taken`, unless it is the first there, so that the first of each queue is never taken.
+    exact: receives that name a source and a tag, by both; wild: receives that leave one of them open.
     """
 
     __slots__ = ("exact", "sources", "tags", "wild")
@@ -43,7 +43,7 @@ class MatchQueues:
         queue.append(m)
 
     def take(self, m: "Message") -> None:
-        """Take out a message that is the first of its source and tag."""
+        """Remove a message that is the first of its source and tag."""
         key, queue = (m.source, m.tag), self.sources[m.source]
         m.taken = True
         while queue and queue[0].taken:
@@ -54,26 +54,26 @@ class MatchQueues:
             del self.tags[key]
 
     def first(self, source: int, tag: int) -> "Message | None":
-        """The message that a receive from `source`, or from any, gets: the earliest that fits. None: there is none."""
+        """Return the message that a receive from `source`, or from any, gets: the earliest that fits, or None."""
         if source != ANY:
             queue = self.sources.get(source) if tag == ANY else self.tags.get((source, tag))
             return queue[0] if queue else None
         return min(self.firsts(tag), key=lambda m: (m.posted, m.order), default=None)
 
     def firsts(self, tag: int, source: int = ANY) -> "Iterator[Message]":
-        """Of each source, or of that one, the earliest message with that tag."""
+        """Yield the earliest message with that tag, from each source or from one."""
         for each in self.sources if source == ANY else (source,):
             if queue := self.sources.get(each) if tag == ANY else self.tags.get((each, tag)):
                 yield queue[0]
 
     def messages(self) -> "list[Message]":
-        """All of them, in the order in which they were sent."""
+        """Return all messages, in the order in which they were sent."""
         return sorted((m for q in self.sources.values() for m in q if not m.taken), key=lambda m: m.order)
 
     # -- receives --
 
     def wait(self, r: "Request") -> None:
-        """Keep a receive until its message comes."""
+        """Keep a receive until its message arrives."""
         if r.peer == ANY or r.tag == ANY:
             self.wild.append(r)
             return
@@ -83,7 +83,7 @@ class MatchQueues:
         queue.append(r)
 
     def receiver(self, source: int, tag: int) -> "Request | None":
-        """The receive that began first, of those that a message from `source` with `tag` fits."""
+        """Return the earliest receive that a message from `source` with `tag` fits, or None."""
         queue = self.exact.get((source, tag))
         exact = queue[0] if queue else None
         for r in self.wild:
@@ -94,9 +94,9 @@ class MatchQueues:
         return exact
 
     def pair(self, m: "Message") -> "tuple[Message, Request] | None":
-        """A message and a receive, each the first for the other: `m` and its receive, or what is decided before it.
+        """Return a message and a receive, each the first for the other: `m` and its receive, or an earlier pair.
 
-        None: no receive waits that `m` fits.
+        None: no receive is waiting that `m` fits.
         """
         while (r := self.receiver(m.source, m.tag)) is not None:
             first = self.first(r.peer, r.tag)
@@ -106,7 +106,7 @@ class MatchQueues:
         return None
 
     def forget(self, r: "Request") -> None:
-        """A receive has its message, or is given up."""
+        """Remove a receive that has its message, or is given up."""
         if r.peer == ANY or r.tag == ANY:
             self.wild.remove(r)
             return

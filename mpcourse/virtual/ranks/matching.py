@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Message:
-    """Something that was sent. Where tens of thousands are under way, each must be small.
+    """Something that was sent. It must be small, because there may be tens of thousands.
 
     owner: its sender in the world; source: in the communicator. data: what was given, or a copy of it. eager: it leaves
-    at once, from `start` to `end`, whoever waits for it. request: what its sender waits for. awaited: the cluster will
-    decide at `posted` who gets it.
+    at once, from `start` to `end`, whether or not its receiver waits. request: what its sender waits for. awaited: the
+    cluster will decide at `posted` which receive gets it.
     """
 
     __slots__ = (
@@ -37,22 +37,23 @@ class Message:
         self.nbytes = data.nbytes
         self.start = self.end = posted
         self.eager = self.taken = self.awaited = False
-        self.order = 0  # among all that was sent
+        self.order = 0  # among all messages
         self.request: Request | None = None
 
 
 class Matching:
-    """Messages that nobody has received, and receives whose message has not come.
+    """Messages that have not been received, and receives whose message has not come.
 
     A message goes to the first receive that it fits, in the order in which they began, and messages of one rank do not
     overtake each other. A receive that names its source takes its message as soon as both are known, unless an earlier
-    receive or message has to be decided first. A receive from any source takes what was sent first, so what it gets is
-    decided when the cluster's time has come to when a message was sent: until then somebody may send an earlier one. So
-    this is always true: a message that is kept here and that fits a receive that waits is also among what the cluster
-    will do next (`awaited`), and gets its receive when its time comes.
+    receive or message has to be decided first. A receive from any source takes what was sent first. So what it gets is
+    decided when the cluster's time reaches the time at which a message was sent: until then a rank may send an earlier
+    one. This is therefore always true: a message that is kept here and that fits a waiting receive is also among what
+    the cluster will do next (`awaited`), and gets its receive when its time comes.
 
-    messages: source, target, tag, bytes, posted, start, end, line of each that was received, and whether it was
-    pickled, in the order in which they met: a flat list, for a tuple of each keeps Python's garbage collector busy.
+    messages: source, target, tag, bytes, posted, start, end, line of each received message, and whether it was pickled,
+    in the order in which messages met receives. It is a flat list, because a tuple for each would keep Python's garbage
+    collector busy.
     """
 
     def __init__(self, world: "World") -> None:
@@ -62,9 +63,9 @@ class Matching:
         self.messages: list[Any] = []
 
     def received(self, since: int = 0) -> Iterator[tuple]:
-        """Source, target, tag, bytes, posted, start, end, line and pickled of each message, as tuples.
+        """Yield source, target, tag, bytes, posted, start, end, line and pickled of each message, as tuples.
 
-        since: how long `messages` was; those after that.
+        since: an earlier length of `messages`; later ones are yielded.
         """
         return zip(*[itertools.islice(self.messages, since, None)] * 9, strict=True)
 
@@ -93,7 +94,7 @@ class Matching:
             world.push(self._there(m, target), target)
 
     def take(self, context: int, rank: int, source: int, tag: int) -> Message | None:
-        """The message that a receive from `source` gets at once; None where it has to wait."""
+        """Return the message that a receive from `source` gets at once, or None where it has to wait."""
         queues = self.queues[context, rank]
         if queues.wild or (m := queues.first(source, tag)) is None or m.awaited:
             return None
@@ -120,11 +121,11 @@ class Matching:
                 self.world.decide_later(queues, m, r)
 
     def forget(self, r: Request) -> None:
-        """A receive is given up."""
+        """Give up a receive."""
         self.queues[r.context, r.owner].forget(r)
 
     def look(self, r: Request) -> None:
-        """A rank waits for a receive from any source: what is there by now finds its receive."""
+        """Let a rank that waits for a receive from any source take what has arrived."""
         queues = self.queues[r.context, r.owner]
         while r.end is None and (m := queues.first(r.peer, r.tag)) is not None:
             if m.posted > self.world.clock[r.owner]:
@@ -133,7 +134,7 @@ class Matching:
             self.decide(queues, m)
 
     def decide(self, queues: MatchQueues, m: Message) -> None:
-        """The time of a message has come: those that were sent before find their receives, then `m` finds its own."""
+        """Decide a message whose time has come: earlier messages find their receives first, then `m` its own."""
         m.awaited = False
         while not m.taken and (pair := queues.pair(m)) is not None:
             first, r = pair
@@ -142,7 +143,7 @@ class Matching:
             self._meet(first, r)
 
     def find(self, context: int, rank: int, source: int, tag: int, status: Status | None) -> bool:
-        """Whether a message is there that a receive of rank `rank` would take."""
+        """Return whether a message has arrived that a receive of rank `rank` would take."""
         queues, now = self.queues[context, rank], self.world.clock[rank]
         if not queues.sources:
             return False
@@ -155,18 +156,18 @@ class Matching:
         return True
 
     def soonest(self, context: int, rank: int, source: int, tag: int) -> float | None:
-        """When the first of such messages can be found; None while none was sent."""
+        """Return when the first of such messages can be found, or None while none was sent."""
         times = (self._there(m, rank) for m in self.queues[context, rank].firsts(tag, source))
         return min(times, default=None)
 
     def next(self, rank: int, now: float) -> float | None:
-        """When the next message can be found that was sent to a rank and has not come by now."""
+        """Return when the next message to a rank can be found that has not arrived by now, or None."""
         ours = (queues for (_, target), queues in self.queues.items() if target == rank)
         times = (self._there(m, rank) for queues in ours for m in queues.messages())
         return min((at for at in times if at > now), default=None)
 
     def move(self, m: Message, rank: int, posted: float) -> float:
-        """When `m` has arrived at rank `rank`, which was ready for it at `posted`."""
+        """Return when `m` has arrived at rank `rank`, which was ready for it at `posted`."""
         wires = self.world.wires
         if m.eager:
             end = wires.arrive(m.owner, rank, m.start, m.end)
@@ -179,7 +180,7 @@ class Matching:
         return end if end > posted else posted
 
     def check(self, m: Message, r: Request) -> None:
-        """Whether `m` is what `r` expects. Raises ClusterError on all ranks if it is not."""
+        """Check that `m` is what `r` expects. Raises ClusterError on all ranks if it is not."""
         say, into = self.world.who, r.array
         if m.objects is not r.objects:
             self.world.fail(
@@ -211,18 +212,18 @@ class Matching:
             )
 
     def left(self) -> list[Message]:
-        """What nobody has received."""
+        """Return the messages that were not received."""
         return sorted((m for queues in self.queues.values() for m in queues.messages()), key=lambda m: m.order)
 
     def _there(self, m: Message, target: int) -> float:
-        """When a probe can find a message."""
+        """Return when a probe can find a message."""
         return m.posted + self.world.wires.link(m.owner, target).latency
 
     def _meet(self, m: Message, r: Request) -> None:
         self.check(m, r)
         r.source, r.tag_found, r.nbytes = m.source, m.tag, m.nbytes
         end = self.move(m, r.owner, r.posted)
-        if not r.blocking or r.objects:  # handed over when its rank waits for it: nobody may rely on it before
+        if not r.blocking or r.objects:  # handed over in its rank's wait, because the program may not rely on it before
             r.data = m.data if m.objects else m.data.copy()
         elif r.array is not None:
             put(m.data, r.array)
@@ -234,5 +235,5 @@ def _fits(m: Message, source: int, tag: int) -> bool:
 
 
 def _length_and_dtype(array: np.ndarray) -> str:
-    """An array's length and type: "10 float64"."""
+    """Return an array's length and type: "10 float64"."""
     return f"{len(array)} {array.dtype}"

@@ -1,6 +1,6 @@
 """The names of mpi4py's `MPI` module, for virtual ranks: `from mpcourse.virtual import MPI`.
 
-Within `as_mpi4py()` a program that says `from mpi4py import MPI` gets them, too, so that it runs as it is.
+Within `as_mpi4py()`, `from mpi4py import MPI` gives these names, too, so that a program runs unchanged.
 """
 
 import contextlib
@@ -46,23 +46,23 @@ globals().update(_DATATYPES | _OPERATIONS | {name: n for name, n in vars(_consta
 
 
 def Wtime() -> float:
-    """Seconds on the clock of the rank that asks. It moves by a tick between two readings, as a real clock does."""
+    """Return seconds on the calling rank's clock. Like a real clock, it moves by a tick between two readings."""
     at = _world.here()
     return at.time(at.current)
 
 
 def Wtick() -> float:
-    """Seconds of the shortest time that the clock can tell: of one question whether a message is there."""
+    """Return the shortest time that the clock shows: the seconds of one Test or Iprobe."""
     return _POLL_SECONDS
 
 
 def Get_version() -> tuple[int, int]:
-    """Of the standard, whose calls these are."""
+    """Return the version of the standard that these calls follow."""
     return _constants.VERSION, _constants.SUBVERSION
 
 
 def get_vendor() -> tuple[str, tuple[int, int, int]]:
-    """Which MPI it is, and its version."""
+    """Return the name and version of this MPI."""
     return "mpcourse", (*Get_version(), 0)
 
 
@@ -71,18 +71,18 @@ def Get_library_version() -> str:
 
 
 def Init() -> None:
-    """Virtual ranks have begun already."""
+    """Do nothing: virtual ranks have already begun."""
 
 
 def Finalize() -> None:
-    """From now on the rank that asks may not speak. It ends when its program returns."""
+    """Forbid the calling rank all further messages. It ends when its program returns."""
     at = _world.here()
     at.finalized.add(at.current)
     at.turns.speakers[at.current] = 0
 
 
 def Get_processor_name() -> str:
-    """The node of the rank that asks."""
+    """Return the node of the calling rank."""
     at = _world.here()
     return f"node{at.topology.node(at.current)}"
 
@@ -114,7 +114,7 @@ def __getattr__(name: str) -> Any:
 
 @contextlib.contextmanager
 def as_mpi4py() -> Iterator[types.ModuleType]:
-    """Within it, `from mpi4py import MPI` gives this module. The real one is neither loaded nor changed."""
+    """Let `from mpi4py import MPI` give this module within the context. The real one is neither loaded nor changed."""
     import mpi4py
 
     me, before, attribute = sys.modules[__name__], sys.modules.get("mpi4py.MPI"), vars(mpi4py).get("MPI")

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from mpcourse.virtual.ranks.request import Request, Status
 
 
-_OVER = operator.attrgetter("over")  # without a step of Python for each: who polls thousands of requests asks often
+_OVER = operator.attrgetter("over")  # without a Python step for each, because programs poll thousands of requests
 
 
 class Several:
-    """Class methods of Request. A request that is over, or was never begun, counts as done in Waitall and Testall, and
-    not at all in the others. statuses: a list gets as many more as are needed, as mpi4py does it.
+    """Class methods of Request.
+
+    A request that is over, or was never begun, counts as done in Waitall and Testall, and does not count in the others.
+    statuses: a list is extended by as many as are needed, as in mpi4py.
     """
 
     @classmethod
@@ -101,24 +103,24 @@ class Several:
 
 
 def _alive(requests: "Sequence[Request]") -> "Request | None":
-    """The first that is under way and not over."""
+    """Return the first request that has begun and is not over, or None."""
     each = next(itertools.compress(requests, map(operator.not_, map(_OVER, requests))), None)
     return each
 
 
 def _places(requests: "Sequence[Request]") -> dict[int, int]:
-    """Where each is that is not over, by its id."""
+    """Return the place of each request that is not over, by its id."""
     alive = itertools.compress(enumerate(requests), map(operator.not_, map(_OVER, requests)))
     return {id(each): i for i, each in alive}
 
 
 def _ended(of: "Request") -> set[int]:
-    """The ids of all that have ended by now, and that the rank of `of` has not waited for."""
+    """Return the ids of all requests that have ended by now and that the rank of `of` has not waited for."""
     return of.world.open[of.owner].ended(of.world.clock[of.owner])
 
 
 def _done(of: "Request", requests: "Sequence[Request]") -> list[int]:
-    """The places of those that are done by now, and are not over."""
+    """Return the places of requests that are done by now, and are not over."""
     ended = _ended(of)
     return [i for i, each in enumerate(requests) if id(each) in ended]
 
@@ -134,7 +136,7 @@ def _all_done(of: "Request", requests: "Sequence[Request]") -> bool:
 
 
 def _complete(requests: "Sequence[Request]", places: Sequence[int], statuses: "list[Status] | None") -> list[Any]:
-    """What came by each request at `places`."""
+    """Return what each request at `places` has received."""
     padded: list[Any] = [None] * len(places) if statuses is None else list(statuses)
     if len(padded) < len(places):
         from mpcourse.virtual.ranks.request import Status

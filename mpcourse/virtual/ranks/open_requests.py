@@ -10,13 +10,14 @@ import numpy as np
 if TYPE_CHECKING:
     from mpcourse.virtual.ranks.request import Request
 
-Piece = tuple[int, int, int]  # the addresses of the first byte and of the one behind the last; the request's id
+Piece = tuple[int, int, int]  # the addresses of the first byte and of the one after the last; the request's id
 
 
 class Open:
-    """Of one rank. Which request uses some memory, and which ends next, is found without looking at all of them.
+    """The open requests of one rank. Which of them uses some memory, and which ends next, is found without a search.
 
-    reads, writes: what sends and receives use, by address. longest: bytes of the longest piece that ever was in each.
+    reads, writes: memory that sends and receives use, by address. longest: bytes of the longest piece that ever was in
+    either.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class Open:
         self.writes: list[Piece] = []
         self.longest = 0
         self.ends: list[tuple[float, int]] = []
-        self.over: set[int] = set()  # ids of those that had ended when somebody looked last
+        self.over: set[int] = set()  # ids of requests that had ended at the last check
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -51,13 +52,13 @@ class Open:
             del pieces[bisect_left(pieces, piece)]
 
     def ending(self, q: "Request") -> None:
-        """It is known when `q` will be over."""
+        """Record that it is known when `q` will be over."""
         if id(q) in self.requests:
             assert q.end is not None
             heapq.heappush(self.ends, (q.end, id(q)))
 
     def ended(self, now: float) -> set[int]:
-        """The ids of those that have ended by now; a rank's time never goes back."""
+        """Return the ids of requests that have ended by now; a rank's time never goes back."""
         while self.ends and self.ends[0][0] <= now:
             q = self.requests.get(heapq.heappop(self.ends)[1])
             if q is not None and q.end is not None and q.end <= now:
@@ -65,12 +66,12 @@ class Open:
         return self.over
 
     def next_end(self, now: float) -> float | None:
-        """When the next of them ends, after now."""
+        """Return when the next request ends, after now."""
         self.ended(now)
         return self.ends[0][0] if self.ends else None
 
     def using(self, array: np.ndarray, receives: bool) -> "Request | None":
-        """A request that writes into memory of `array`, or, where `array` is received into, one that uses it at all."""
+        """Return a request that writes into memory of `array` or, if `array` is received into, that uses it at all."""
         if not array.nbytes:
             return None
         begin, end = bounds(array)
@@ -84,6 +85,6 @@ class Open:
 
 
 def bounds(array: np.ndarray) -> tuple[int, int]:
-    """The addresses of the first byte of a contiguous array, and of the one behind its last."""
+    """Return the addresses of the first byte of a contiguous array, and of the one after its last."""
     begin = array.__array_interface__["data"][0]
     return begin, begin + array.nbytes

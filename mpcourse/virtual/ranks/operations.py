@@ -1,4 +1,4 @@
-"""Reductions: what combines two objects, or two numpy arrays of one dtype."""
+"""Reductions: operations that combine two objects, or two numpy arrays of one dtype."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from mpcourse.virtual.ranks.refused import Offered, reduced
 
 
 class Memory(np.ndarray):
-    """Bytes that a program's operation gets, as mpi4py's MPI.buffer: whatever is memory can be written into them."""
+    """The bytes that a program's operation gets, like mpi4py's MPI.buffer: any memory can be written into them."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         is_memory = isinstance(key, slice) and not isinstance(value, int | np.integer)
@@ -27,7 +27,7 @@ def _memory(array: np.ndarray) -> Memory:
 class Op(Offered):
     """A reduction. Called with two objects it combines them; `arrays` combines two numpy arrays of one dtype.
 
-    kinds: of numpy's dtypes, those on which MPI defines it (MPI 4.1, section 6.9.2).
+    kinds: the kinds of numpy's dtypes for which MPI defines it (MPI 4.1, section 6.9.2).
     """
 
     theirs = "Op"
@@ -40,7 +40,7 @@ class Op(Offered):
     function: Callable[[Any, Any, Any], Any]
 
     def __new__(cls, op: "Op | None" = None) -> "Op":
-        """Another name for `op`, or for MPI.OP_NULL."""
+        """Return another name for `op`, or for MPI.OP_NULL."""
         made = super().__new__(cls)
         made._set("OP_NULL", _none, None)
         if op is not None:
@@ -49,7 +49,7 @@ class Op(Offered):
 
     @classmethod
     def of(cls, name: str, *how: Any, **more: Any) -> "Op":
-        """MPI's operation of that name."""
+        """Make MPI's operation of that name."""
         made = cls()
         made._set(name, *how, **more)
         return made
@@ -88,7 +88,7 @@ class Op(Offered):
 
     @classmethod
     def Create(cls, function: Callable[[Any, Any, Any], None], commute: bool = False) -> "Op":
-        """function(a, b, datatype): both memory; writes `a op b` into b. Of two objects it returns it."""
+        """Make an operation of function(a, b, datatype): it writes `a op b` into b, or returns it for two objects."""
 
         def arrays(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             into = np.ascontiguousarray(y).copy()
@@ -100,9 +100,9 @@ class Op(Offered):
         return made
 
     def Free(self) -> None:
-        """Of one that Create made: it becomes MPI.OP_NULL."""
+        """Turn an operation that Create made into MPI.OP_NULL."""
         if self.is_predefined:
-            raise ClusterError("misuse", f"MPI.{self.name} is one of MPI's own: nobody frees it", number=ERR_OP)
+            raise ClusterError("misuse", f"MPI.{self.name} is predefined by MPI and cannot be freed", number=ERR_OP)
         self._set("OP_NULL", _none, None)
 
     def Is_commutative(self) -> bool:
@@ -113,14 +113,14 @@ class Op(Offered):
     is_commutative: Any = property(Is_commutative)
 
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
-        """Both buffers combined into the second."""
+        """Combine both buffers into the second."""
         x, y = flat(inbuf), flat(inoutbuf, True)
         if x.dtype != y.dtype or len(x) != len(y):
             raise ClusterError("counts", f"Reduce_local of {len(x)} {x.dtype} and {len(y)} {y.dtype}: they must agree")
         y[:] = self.on(x.dtype)(x, y)
 
     def on(self, dtype: np.dtype) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        """`arrays`. Raises ClusterError where MPI has no such operation on `dtype`."""
+        """Return `arrays`. Raises ClusterError where MPI has no such operation on `dtype`."""
         if self.arrays is None:
             _none(None, None) if not self else None
             raise ClusterError(
@@ -137,18 +137,18 @@ def _none(x: Any, y: Any) -> Any:
 
 
 def _instead(op: str, dtype: np.dtype) -> str:
-    """What is likely meant where MPI does not define an operation on a dtype."""
+    """Say what is probably meant where MPI does not define an operation on a dtype."""
     if dtype.kind == "b":
         return ": truth values go by LAND, LOR and LXOR, or count them as integers, x.astype(int)"
     if op in ("LAND", "LOR", "LXOR"):
-        return ": it is of truth values and integers, e.g. x != 0"
+        return ": it takes truth values and integers, e.g. x != 0"
     if op in ("BAND", "BOR", "BXOR"):
-        return ": it is of integers"
+        return ": it takes integers"
     return ": complex numbers have no order"
 
 
 def combined(op: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
-    """A reduction of one object of each rank in mpi4py's order: neighbours in pairs, then pairs of pairs."""
+    """Reduce one object of each rank in mpi4py's order: neighbours in pairs, then pairs of pairs."""
     while len(values) > 1:
         pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
         values = [op(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
@@ -156,8 +156,9 @@ def combined(op: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
 
 
 def scanned(op: Callable[[Any, Any], Any], values: Sequence[Any], own: bool) -> Any:
-    """The reduction of the objects of all ranks up to the last one, in mpi4py's order. own: the last one's counts, too;
-    else None stands for no objects at all.
+    """Reduce the objects of all ranks up to the last one, in mpi4py's order.
+
+    own: whether the last one's object counts, too; if not, None means that there are no objects at all.
     """
     rank, block = len(values) - 1, 1
     found = [values[rank]] if own else []
@@ -181,7 +182,7 @@ def _located(better: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
 
 
 def _logical(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """On numbers, 0 is false and the result is 0 or 1, of the same dtype."""
+    """Return an operation on numbers: 0 is false, and the result is 0 or 1, of the same dtype."""
     return lambda x, y: combine(x, y).astype(x.dtype)
 
 
@@ -191,7 +192,7 @@ OPERATIONS = {
         Op.of("SUM", lambda x, y: x + y, np.add, kinds="iufc"),
         Op.of("PROD", lambda x, y: x * y, np.multiply, kinds="iufc"),
         # With a NaN among the numbers of a buffer, MPICH's result depends on the algorithm that it takes, and ranks may
-        # even disagree; most often the NaN is lost, as it always is here. Of objects the results are mpi4py's.
+        # even disagree; usually the NaN is lost, as it always is here. Results for objects are mpi4py's.
         Op.of("MAX", lambda x, y: y if y > x else x, np.fmax, kinds="iuf"),
         Op.of("MIN", lambda x, y: y if y < x else x, np.fmin, kinds="iuf"),
         Op.of("LAND", lambda x, y: bool(x) & bool(y), _logical(np.logical_and), kinds="biu"),

@@ -1,4 +1,4 @@
-"""Which line of a program a rank has come to: the innermost one outside of this library."""
+"""The line of a program that a rank has reached: the innermost one outside of this library."""
 
 import os
 import sys
@@ -13,9 +13,9 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 def place(frame: FrameType | None) -> str:
-    """A rank's line: "train.py:12"; where it has called this library there, "train.py:12, in ShardedOptimizer.step()".
+    """Return a rank's line: "train.py:12", or "train.py:12, in ShardedOptimizer.step()" if it calls this library.
 
-    frame: the innermost one of the rank.
+    frame: the innermost frame of the rank.
     """
     own, within, called = None, "", ""
     while frame is not None and own is None:
@@ -27,15 +27,15 @@ def place(frame: FrameType | None) -> str:
             if code.co_name != "<lambda>":
                 called = code.co_qualname.rpartition("<locals>.")[2]
         frame = frame.f_back
-    if own is None:  # the program itself is of this library
+    if own is None:  # the program itself belongs to this library
         return within or "an unknown line"
     return f"{own}, in {called}()" if called else own
 
 
 def asked(frame: FrameType | None) -> tuple[str, FrameType | None]:
-    """Which method of MPI a rank has called, "Send()", and the frame that called it; empty where it is in none.
+    """Return the method of MPI that a rank has called, "Send()", and the calling frame; ("", None) if there is none.
 
-    frame: the innermost one of the rank.
+    frame: the innermost frame of the rank.
     """
     frames = []
     while frame is not None:
@@ -52,7 +52,7 @@ def asked(frame: FrameType | None) -> tuple[str, FrameType | None]:
 
 
 def raised_at(error: BaseException) -> str:
-    """The line of the program that raised an error, or that called what raised it."""
+    """Return the line of the program that raised an error, or that called what raised it."""
     at: TracebackType | None = error.__traceback__
     line = None
     while at is not None:
@@ -63,6 +63,6 @@ def raised_at(error: BaseException) -> str:
 
 
 def _is_programs(file: str) -> bool:
-    torch = sys.modules.get("torch")  # virtual ranks need none
+    torch = sys.modules.get("torch")  # virtual ranks do not need it
     libraries = (_LIBRARY, _STANDARD, "<frozen", *([os.path.dirname(torch.__file__ or "") + os.sep] if torch else []))
     return not file.startswith(libraries)

@@ -1,4 +1,4 @@
-"""How a rank sends, receives and looks for messages: what the methods of a communicator have in common."""
+"""How a rank sends, receives and probes: what the methods of a communicator share."""
 
 import functools
 import operator
@@ -34,7 +34,7 @@ def send(
     ready: bool = False,
     objects: bool = False,
 ) -> Any:
-    """eager: the most bytes that do not wait for their receiver. The request of a send that does not block."""
+    """Send; return the request if the send does not block. eager: most bytes that do not wait for their receiver."""
     world, me = comm.world, comm.me
     world.begin(me)
     peer, tag = peer_of(comm, name, "dest", dest), tag_of(comm, name, tag)
@@ -43,16 +43,15 @@ def send(
     q = None
     if not m.eager or not blocking:
         q = m.request = Request(world, comm, name, peer, tag, data, objects, False, blocking, line)
-    if peer == PROC_NULL or m.eager:
-        if q is not None:
-            q.end = m.posted
+    if q is not None and (peer == PROC_NULL or m.eager):
+        q.end = m.posted
     if world.open[me] and not objects:
         _alone(world, m, me, data, False)
     if peer != PROC_NULL:
         world.matching.send(m, comm.context, comm.ranks[peer], m.eager or not blocking, ready)
     if not blocking:
         assert q is not None
-        q.data = m.data  # to tell, in its Wait, whether it was changed
+        q.data = m.data  # for its Wait, which checks whether it was changed
         world.open[me].add(q)
         return q
     if q is not None:
@@ -91,7 +90,7 @@ def exchange(
         world.matching.send(m, comm.context, comm.ranks[peer], True)
         end = m.end
     received = recv(comm, name, into, source, recvtag, line, status, False, room)
-    if end > (since := world.clock[me]):  # what it sends takes longer than what it receives
+    if end > (since := world.clock[me]):  # sending takes longer than receiving
         world.clock[me] = end
         if world.record:
             world.spans += (me, name, "wait", since, end)
@@ -109,12 +108,12 @@ def recv(
     in_turn: bool = True,
     room: int | None = None,
 ) -> Any:
-    """Receive; an object where there is no array to receive into. room: bytes of a pickled object; None: any number."""
+    """Receive; return an object if there is no array. room: bytes of a pickled object; None: any number."""
     world, me = comm.world, comm.me
-    if source == ANY_SOURCE or source == PROC_NULL:
+    if source in (ANY_SOURCE, PROC_NULL):
         in_turn = True
     elif world.failure is None:
-        # Most often the message is there: then nothing needs to be kept.
+        # Usually the message has arrived, and then nothing needs to be kept.
         if in_turn:
             world.begin(me)
             in_turn = False
@@ -165,7 +164,7 @@ def irecv(
         if world.open[r.owner]:
             _alone(world, r, r.owner, into, True)
         if not blocking and into.nbytes <= WATCHED:
-            r.before = into.copy()  # to tell, in its Wait, whether the program has written into it
+            r.before = into.copy()  # for its Wait, which checks whether the program has written into it
     if source == PROC_NULL:
         r.end, r.source, r.nbytes = r.posted, PROC_NULL, 0
     else:
@@ -194,7 +193,7 @@ def iprobe(comm: "VirtualComm", name: str, source: int, tag: int, status: Status
 
 
 def _nobody(status: Status | None) -> None:
-    """What a status tells of a message from MPI.PROC_NULL."""
+    """Fill in what a status shows of a message from MPI.PROC_NULL."""
     if status is not None:
         status.source, status.tag, status.nbytes = PROC_NULL, ANY_TAG, 0
 

@@ -1,4 +1,4 @@
-"""What mpi4py has and virtual ranks do not: each name is refused in one line, which tells what does the same here."""
+"""What mpi4py has and virtual ranks do not: each name is refused in one line, which says what to use instead."""
 
 import ast
 import difflib
@@ -72,9 +72,9 @@ class NoImport(NotOffered, ImportError):
 
 @functools.cache
 def stub() -> dict[str, frozenset[str]]:
-    """The names in mpi4py's module MPI ("") and in each of its classes, by the stub that lies beside it.
+    """Return the names in mpi4py's module MPI ("") and in each of its classes, read from the stub beside it.
 
-    To import the module itself would make this process a rank.
+    Importing the module itself would make this process a rank.
     """
     spec = importlib.util.find_spec("mpi4py")
     file = Path(spec.origin).with_name("MPI.pyi") if spec and spec.origin else None
@@ -90,7 +90,7 @@ def stub() -> dict[str, frozenset[str]]:
 
 @functools.cache
 def _known(theirs: str) -> frozenset[str]:
-    """The names of one of mpi4py's classes; of communicators those of all kinds."""
+    """Return the names of one of mpi4py's classes; for communicators the names of all kinds."""
     if theirs.endswith("comm"):
         return frozenset().union(*(names for name, names in stub().items() if name.lower().endswith("comm")))
     return stub().get(theirs, frozenset())
@@ -107,7 +107,7 @@ def _defined(body: list[ast.stmt]) -> Iterable[str]:
 
 
 def refusal(owner: str, name: str, theirs: str, offered: Iterable[str]) -> str:
-    """Why `owner`, e.g. "MPI", has no `name`. theirs: mpi4py's class, "" for its module. offered: what is here."""
+    """Say why `owner`, e.g. "MPI", lacks `name`. theirs: mpi4py's class, "" for its module. offered: names here."""
     known, names = _known(theirs), [n for n in offered if not n.startswith("_")]
     likely = [n for n in names if n.lower() == name.lower()]  # mpi4py's other kind: reduce_scatter, Reduce_scatter
     likely = likely or difflib.get_close_matches(name, names, 1, 0.75 if name in known else 0.65)
@@ -124,12 +124,12 @@ def refusal(owner: str, name: str, theirs: str, offered: Iterable[str]) -> str:
 
 @functools.lru_cache(1024)
 def _refusal_of(cls: "Offering", name: str) -> str:
-    """What code asks for again and again, as `getattr(comm, "count_sum", None)` does before each sum, costs once."""
+    """Cache refusals, because code asks repeatedly, as `getattr(comm, "count_sum", None)` does before each sum."""
     return refusal(cls.theirs, name, cls.theirs, dir(cls))
 
 
 def refuse(name: str, offered: Iterable[str], frame: FrameType) -> NoReturn:
-    """Of the module MPI. frame: of who asks, for Python says of an import in words of its own what was no attribute."""
+    """Refuse a name of the module MPI. frame: the caller's, because Python replaces the text of a failed import."""
     message = refusal("MPI", name, "", offered)
     if dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM":
         raise NoImport(message)
@@ -137,18 +137,18 @@ def refuse(name: str, offered: Iterable[str], frame: FrameType) -> NoReturn:
 
 
 def reduced(what: Any, named: dict[str, Any]) -> Any:
-    """What __reduce__ says of one of MPI's own, or of another name for it. Raises ValueError of what a program made."""
+    """Return what __reduce__ gives for an MPI constant, or another name of it. Raises ValueError for other objects."""
     for name, each in named.items():
         if each is what:
             return pkgutil.resolve_name, (f"mpcourse.virtual.ranks.mpi:{name}",)
     for each in named.values():
         if each == what:
             return type(what), (each,)
-    raise ValueError(f"{what!r} is of its own process and cannot be sent: each rank makes it by the same calls")
+    raise ValueError(f"{what!r} belongs to its own process and cannot be sent: each rank makes it by the same calls")
 
 
 class Offering(type):
-    """Of a class of mpi4py's: what it lacks is refused by name, of the class and of its objects alike."""
+    """The class of an mpi4py class: what it lacks is refused by name, on the class and on its objects alike."""
 
     theirs: str
 
@@ -159,7 +159,7 @@ class Offering(type):
 
 
 class Offered(metaclass=Offering):
-    """theirs: the name of the class in mpi4py."""
+    """A class of mpi4py's, on virtual ranks. theirs: its name in mpi4py."""
 
     theirs = ""
 

@@ -1,4 +1,4 @@
-"""What a rank has begun and not finished: requests, and what a receive tells of its message."""
+"""What a rank has begun and not finished: requests, and what a receive says about its message."""
 
 import pickle
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from mpcourse.virtual.ranks.refused import NotOffered, Offered
 if TYPE_CHECKING:
     from mpcourse.virtual.ranks.world import World
 
-WATCHED = 1 << 16  # bytes of the largest receive buffer that is compared in its Wait: of more it would take long
-Line = tuple[CodeType, int]  # a function, and where in it: the number of the line is looked up when it is asked for
+WATCHED = 1 << 16  # bytes of the largest receive buffer that is compared in its Wait; for more it would take long
+Line = tuple[CodeType, int]  # a function, and where in it; the line's number is looked up when it is needed
 
 
 class Status(Offered):
-    """Of a message that was received or found: its source and tag, and its length."""
+    """The source, tag and length of a message that was received or found."""
 
     theirs = "Status"
 
@@ -43,7 +43,7 @@ class Status(Offered):
         return self.error
 
     def Get_count(self, datatype: Any = None) -> int:
-        """Elements of `datatype`, MPI.UNDEFINED where the bytes are no whole number of them; None: bytes."""
+        """Return the number of elements of `datatype`, or MPI.UNDEFINED if it is not whole; None: bytes."""
         count, rest = divmod(self.nbytes, 1 if datatype is None else datatype.Get_size())
         return UNDEFINED if rest else count
 
@@ -79,18 +79,18 @@ class Status(Offered):
 
 
 class Request(Several, Offered):
-    """A send, a receive or a collective call that one rank has begun. mpi4py's methods.
+    """A send, a receive or a collective call that one rank has begun, with mpi4py's methods.
 
-    end: when it is done, on the cluster's clock; None while nobody knows. over: its rank knows that it is done; from
-    then on it is false, and equal to MPI.REQUEST_NULL, as one that was never begun: `Request()`.
+    end: when it is done, on the cluster's clock; None until that is known. over: its rank knows that it is done. From
+    then on it is false, and equal to MPI.REQUEST_NULL, like a request that was never begun: `Request()`.
     """
 
     theirs = "Request"
-    # What most requests never have is not given to each: tens of thousands are made.
+    # Class attributes, because most of tens of thousands of requests never have these.
     end: float | None = None
     over = collective = awaited = cancelled = False
     source, tag_found, order = -2, -1, 0
-    data: Any = None  # what is sent, or what came and is not handed over yet
+    data: Any = None  # what is sent, or what has arrived and is not handed over yet
     before: np.ndarray | None = None  # what was in the memory that is received into
     room: int | None = None  # bytes of the longest pickled object that it takes; None: any number
     deliver: Callable[[], None] | None = None
@@ -160,13 +160,13 @@ class Request(Several, Offered):
     get_status = Get_status
 
     def Free(self) -> None:
-        """Nobody will wait for it. Raises ClusterError where it may still be under way."""
+        """Free it: no rank will wait for it. Raises ClusterError where it may still be active."""
         if self.over:
             return
         if not self.is_done():
             self.world.fail(
                 "never waited",
-                f"{self.world.who(self)} was freed and not waited for: nobody knows when its buffer may be used again",
+                f"{self.world.who(self)} was freed and not waited for: when may its buffer be used again?",
             )
         self.world.open[self.owner].remove(self)
         self.over = True
@@ -188,11 +188,11 @@ class Request(Several, Offered):
     # -- the cluster's side --
 
     def is_done(self) -> bool:
-        """Whether it is over by now, on its rank's clock."""
+        """Return whether it is over by now, on its rank's clock."""
         return self.end is not None and self.end <= self.world.clock[self.owner]
 
     def _fill(self, status: Status) -> None:
-        """What a status says of it: nothing, of one that is over already."""
+        """Fill in a status: with nothing, if the request is already over."""
         if self.over:
             status.source, status.tag, status.nbytes, status.cancelled = ANY_SOURCE, ANY_TAG, 0, False
         elif self.receives:
@@ -200,7 +200,7 @@ class Request(Several, Offered):
             status.cancelled = self.cancelled
 
     def _complete(self, status: Status | None) -> Any:
-        """Hand over what came, once. The object of a lower-case receive."""
+        """Hand over what arrived, once. Return the object of a lower-case receive."""
         if status is not None and (self.receives or self.over):
             self._fill(status)
         if self.over:
@@ -238,13 +238,13 @@ NOTHING = Request()  # MPI.REQUEST_NULL
 
 
 def call_text(name: str, what: str, peer: int, tag: int) -> str:
-    """A call as it stands in the program; of a negative number: any."""
+    """Write a call as in the program; a negative number means any."""
     arguments = [f"{key}={'ANY_' + key.upper() if value < 0 else value}" for key, value in ((what, peer), ("tag", tag))]
     return f"{name}({', '.join(arguments)})"
 
 
 def put(source: np.ndarray, target: np.ndarray) -> None:
-    """The elements of `source` to the beginning of `target`, as bytes where their types differ."""
+    """Copy the elements of `source` to the beginning of `target`, as bytes where their types differ."""
     if source.dtype is target.dtype and source.size == target.size:
         target[:] = source
     elif source.dtype == target.dtype:

@@ -1,7 +1,7 @@
 """How ranks take turns: each is a thread in the middle of its program, and exactly one runs at a time.
 
-Threads, and not greenlets or generators: torch keeps grad mode and the state of a backward pass by thread, so that each
-rank has its own as a process has, and may wait for a message in the middle of a backward pass.
+They are threads, not greenlets or generators, because torch keeps grad mode and the state of a backward pass by thread.
+So each rank has its own, as a process has, and may wait for a message in the middle of a backward pass.
 """
 
 import _thread
@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
-DEFAULT_SEED = 67280421310721  # of torch's generator in a process in which nobody has chosen one
-HUB = -1  # who starts the ranks, and goes on when all have ended
+DEFAULT_SEED = 67280421310721  # of torch's generator in a process that has chosen no seed
+HUB = -1  # the thread that starts the ranks, and continues when all have ended
 
 
-LOOK = 1.0  # seconds between two looks at the ranks
+LOOK = 1.0  # seconds between two checks of the ranks
 
 Looked = Callable[[list[int], int], int | None]
 
 
 class Turn:
-    """What one thread waits for until another one releases it. since: from when on it has waited; None: it runs."""
+    """What one thread waits for until another one releases it. since: when it began to wait; None: it runs."""
 
     def __init__(self) -> None:
         self.lock = _thread.allocate_lock()
@@ -42,7 +42,7 @@ class Turn:
 
 
 class Turns:
-    """A thread for each rank. Who has the turn gives it to another one, and sleeps until somebody gives it back."""
+    """A thread for each rank. The thread that has the turn passes it to another one, and sleeps until it comes back."""
 
     def run(
         self,
@@ -52,13 +52,14 @@ class Turns:
         interrupted: Callable[[BaseException], None],
         looked: Looked,
     ) -> None:
-        """Run `body(rank)` for each rank, beginning with `first`; when it ends, the turn goes to whom it returns.
+        """Run `body(rank)` for each rank, beginning with `first`; `body` returns the rank that gets the turn next.
 
-        Returns when somebody gives the turn to HUB. interrupted: told of a Ctrl-C, after which ranks are to end by
-        themselves; the second Ctrl-C does not wait for that. looked: told now and then of the ranks that are alive, and
-        how often in a row all of them waited for a turn that none of them has; returns who is to have it, or None.
+        Returns when the turn is given to HUB. interrupted: called on a Ctrl-C, after which ranks should end by
+        themselves; the second Ctrl-C does not wait for that. looked: called now and then with the ranks that are alive,
+        and how often in a row all of them waited for a turn that none of them has; returns the rank that should get it,
+        or None.
         """
-        self.idents, self.speakers = [0] * size, [0] * size  # the threads of ranks; those that may speak
+        self.idents, self.speakers = [0] * size, [0] * size  # threads of ranks; threads that may send and receive
         self.locks = [Turn() for _ in range(size + 1)]  # the last is the hub's
         torch = loaded_torch()
         grad = torch is not None and torch.is_grad_enabled()
@@ -83,7 +84,7 @@ class Turns:
             thread.join()
 
     def _until_all_have_ended(self, threads: list[threading.Thread], looked: Looked) -> None:
-        """Wait until somebody gives the turn to HUB, and look now and then whether anybody still can."""
+        """Wait until the turn is given to HUB, and check now and then whether any rank still can."""
         before: list[float | None] = []
         idle = 0
         while not self.locks[HUB].acquire(LOOK):
@@ -95,24 +96,25 @@ class Turns:
                 self.locks[to].release()
 
     def foreign(self, rank: int) -> bool:
-        """Whether another thread than that of rank `rank` asks this, or a rank that may not speak any more."""
+        """Return whether another thread than that of rank `rank` asks, or a rank that may not communicate any more."""
         return self.speakers[rank] != _thread.get_ident()
 
     def switch(self, me: int, to: int) -> None:
-        """Let rank `to` go on; returns when somebody lets `me` go on."""
+        """Let rank `to` go on; return when `me` may go on."""
         self.locks[to].release()
         self.locks[me].acquire()
 
 
 def loaded_torch() -> Any:
-    """The module torch where somebody has imported it, else None: ranks that send arrays start without it."""
+    """Return the module torch if it was imported, else None: ranks that send arrays start without it."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "default_generator") else None
 
 
 class Words(ISeedSequence):
-    """What numpy's Mersenne Twister begins with, made once: `generate_state` takes longer than all else in a rank's
-    start.
+    """What numpy's Mersenne Twister begins with, made once.
+
+    `generate_state` takes longer than everything else in a rank's start.
     """
 
     def __init__(self, seed: np.random.SeedSequence) -> None:
@@ -124,17 +126,17 @@ class Words(ISeedSequence):
 
 @functools.lru_cache(maxsize=64)
 def first_numbers(seed: int, rank: int) -> tuple[Words, tuple]:
-    """What numpy's generator of a rank begins with, and the state of Python's."""
+    """Return what numpy's generator of a rank begins with, and the state of Python's."""
     own = np.random.SeedSequence(seed, spawn_key=(rank,))
     return Words(own), random.Random(int(own.generate_state(1)[0])).getstate()
 
 
 class Numbers:
-    """Random numbers of torch, numpy and Python, which each rank has for itself as a process has."""
+    """Random numbers of torch, numpy and Python; each rank has its own, as a process has."""
 
     def __init__(self, size: int) -> None:
         torch = loaded_torch()
-        self.states = [torch_state()] * size  # torch's begin alike, numpy's do not
+        self.states = [torch_state()] * size  # torch's begin with the same state, numpy's do not
         first = [first_numbers(torch.initial_seed() if torch else DEFAULT_SEED, rank) for rank in range(size)]
         self.numpy: list[Any] = [np.random.MT19937(words) for words, _ in first]  # type: ignore[arg-type]
         self.python = [state for _, state in first]
@@ -150,14 +152,14 @@ class Numbers:
 
 
 def torch_state() -> Any:
-    """The state of torch's generator; None where nobody has imported torch."""
+    """Return the state of torch's generator, or None if torch was not imported."""
     torch = loaded_torch()
     return torch and torch.default_generator.get_state()
 
 
 def set_torch_state(state: Any) -> None:
-    """Give torch's generator, if there is one, what `torch_state` has returned."""
+    """Set torch's generator, if there is one, to what `torch_state` has returned."""
     if torch := loaded_torch():
-        if state is None:  # another rank imported torch: here, too, it begins as in a new process
+        if state is None:  # another rank imported torch; here it begins as in a new process, too
             state = torch.Generator().manual_seed(DEFAULT_SEED).get_state()
         torch.default_generator.set_state(state)

@@ -1,7 +1,7 @@
-"""Which link a message takes from rank to rank, and when that is free.
+"""Which link a message takes from rank to rank, and when that link is free.
 
-Hockney's model, one message at a time: a message of n bytes takes alpha + n beta, during which its sender sends nothing
-else and its receiver receives nothing else. Sending and receiving at once is free (full duplex).
+This is Hockney's model, one message at a time: a message of n bytes takes alpha + n beta, during which its sender sends
+nothing else and its receiver receives nothing else. Sending and receiving at once is free (full duplex).
 """
 
 from bisect import bisect_right
@@ -17,9 +17,9 @@ SELF = Link("a rank to itself", float("inf"), 0.0)
 class Topology:
     """Which link a message takes from rank to rank.
 
-    nodes: for each rank its node, e.g. (0, 0, 1, 1); () for every rank on a node of its own.
+    nodes: for each rank its node, e.g. (0, 0, 1, 1); (): each rank has its own node.
     inside: the link between two ranks of one node; a Link or a name in `mpcourse.virtual.LINKS`.
-    between: the link of two nodes, which all ranks of a node share; a Link or a name.
+    between: the link between two nodes, which all ranks of a node share; a Link or a name.
     links: another link for single pairs, by (from, to).
     Raises UserError for an unknown name.
     """
@@ -34,14 +34,14 @@ class Topology:
             find_link(link)
 
     def node(self, rank: int) -> int:
-        """The node of a rank.
+        """Return the node of a rank.
 
         rank: its number, from 0.
         """
         return self.nodes[rank] if self.nodes else rank
 
     def link(self, source: int, target: int) -> Link:
-        """The link from one rank to another.
+        """Return the link from one rank to another.
 
         source, target: ranks.
         """
@@ -52,7 +52,7 @@ class Topology:
         return find_link(self.inside if self.node(source) == self.node(target) else self.between)
 
     def slowest(self, ranks: Sequence[int]) -> Link:
-        """A link as slow as the slowest between two of some ranks, in latency and in bandwidth.
+        """Return a link as slow as the slowest between two of some ranks, in latency and in bandwidth.
 
         ranks: two or more.
         """
@@ -63,7 +63,7 @@ class Topology:
 
 
 def topology_of(link: str | Link | Topology, size: int) -> Topology:
-    """The topology that `link` means for `size` ranks. Raises ValueError where it is for another number of ranks."""
+    """Return the topology that `link` means for `size` ranks. Raises ValueError for another number of ranks."""
     if not isinstance(link, Topology):
         return Topology(between=link)
     if link.nodes and len(link.nodes) != size:
@@ -75,20 +75,21 @@ def topology_of(link: str | Link | Topology, size: int) -> Topology:
 
 
 class Incoming:
-    """When the link into a node is in use.
+    """The times at which the link into a node is in use.
 
-    Messages are booked in the order of their receives, which need not be that in which they come: of two ranks of a
-    node, the one that receives first may be the one whose message comes last. So each takes the first gap it fits in.
+    Messages are booked in the order of their receives, which need not be the order in which they arrive: of two ranks
+    of a node, the one that receives first may get its message last. So each message takes the first gap that it fits
+    into.
     """
 
     def __init__(self) -> None:
-        self.starts: list[float] = []  # of the times in use, one after the other, apart from each other
+        self.starts: list[float] = []  # of the times in use, in order, separate from each other
         self.ends: list[float] = []
 
     def book(self, ready: float, seconds: float) -> float:
-        """When a message that is there from `ready` on, and takes so many seconds, begins to come in."""
+        """Return when a message that is ready from `ready` on, and takes so many seconds, begins to arrive."""
         starts, ends = self.starts, self.ends
-        needed = seconds * (1 - 1e-9)  # a gap just as long fits, whatever rounding does
+        needed = seconds * (1 - 1e-9)  # a gap of exactly this length fits, in spite of rounding
         at, i = ready, bisect_right(ends, ready)
         while i < len(starts) and starts[i] < at + needed:
             at = max(at, ends[i])
@@ -118,7 +119,7 @@ class Wires:
         # Where every pair has the same link, as in most runs, nothing is looked up.
         self.one = None if self.shared or topology.links else find_link(topology.between)
         self.known: dict[tuple[int, int], Link] = {}
-        self.slowest_of: dict[tuple[int, ...], Link] = {}  # of ranks that have made a collective call
+        self.slowest_of: dict[tuple[int, ...], Link] = {}  # by ranks that have made a collective call
 
     def link(self, source: int, target: int) -> Link:
         if self.one is not None and source != target:
@@ -129,14 +130,14 @@ class Wires:
         return link
 
     def slowest(self, ranks: tuple[int, ...]) -> Link:
-        """The topology's answer, which is looked for once: a communicator's ranks ask in each collective call."""
+        """Return the topology's answer, which is cached, because ranks ask in each collective call."""
         link = self.slowest_of.get(ranks)
         if link is None:
             link = self.slowest_of[ranks] = self.topology.slowest(ranks)
         return link
 
     def carry(self, source: int, target: int, nbytes: int, ready: float) -> tuple[float, float]:
-        """When a message for which both sides are ready begins and ends."""
+        """Return when a message for which both sides are ready begins and ends."""
         if source == target:
             return ready, ready
         ready = max(ready, self.out[source], self.into[target])
@@ -148,7 +149,7 @@ class Wires:
         return start, self.into[target]
 
     def leave(self, source: int, target: int, nbytes: int, ready: float) -> tuple[float, float]:
-        """When a message is sent, whoever waits for it: from, to. It need not have arrived then, see `arrive`."""
+        """Return from when to when a message is sent, even if its receiver is not ready; see `arrive`."""
         if source == target:
             return ready, ready
         link = self.link(source, target)
@@ -161,7 +162,7 @@ class Wires:
         return start, end
 
     def arrive(self, source: int, target: int, start: float, end: float) -> float:
-        """When what was sent from `start` to `end` has arrived: later where rank or node received others."""
+        """Return when what was sent from `start` to `end` has arrived: later where rank or node received others."""
         if source == target:
             return end
         at = max(start, self.into[target])
@@ -171,5 +172,5 @@ class Wires:
         return at
 
     def _between_nodes(self, source: int, target: int) -> bool:
-        """Whether a message takes the link that all ranks of a node share."""
+        """Return whether a message takes the link that all ranks of a node share."""
         return self.shared and self.nodes[source] != self.nodes[target]

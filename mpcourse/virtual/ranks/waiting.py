@@ -1,4 +1,4 @@
-"""A rank waits: for requests, for the first of them, or until a message is there."""
+"""How a rank waits: for requests, for the first of them, or until a message has arrived."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 class Waiter:
-    """Why a rank is suspended: until `left` requests are done, or the first of them, or a message is there."""
+    """Why a rank is suspended: until `left` requests are done, or the first of them, or a message has arrived."""
 
     def __init__(self) -> None:
         self.requests: Sequence[Request] = ()
         self.left, self.first = 0, False
-        # How often this rank has asked in vain in a row, with nothing in between, and when last.
+        # How often this rank has asked without success in a row, with nothing in between, and when it last asked.
         self.bare, self.asked = 0, -1.0
-        self.vain, self.said = 0, 0  # how often it has asked in vain since ranks have said that much
-        self.asleep = False  # until something is said to it
+        self.vain, self.said = 0, 0  # questions without success since ranks have sent this much
+        self.asleep = False  # until something is sent to it
         self.readings = 0  # of its clock, in a row with nothing in between
         self.read = -1.0  # when this rank read its clock
         self.frame: FrameType | None = None  # None: it is not suspended
-        self.call: Callable[[], str] = str  # what it asks, for messages of errors
+        self.call: Callable[[], str] = str  # what it asks, for error messages
         self.message: tuple[int, int, int] | None = None
 
 
@@ -61,7 +61,7 @@ class Waiting:
             self.spans += (rank, requests[0].name, "wait", since, clock[rank])
 
     def wait_for_one(self, rank: int, requests: Sequence[Request], wanted: dict[int, int]) -> set[int]:
-        """Suspend rank `rank` until one of `requests` is done; the ids of all that are. wanted: their places, by id."""
+        """Suspend rank `rank` until one of `requests` is done; return the ids of all done. wanted: places, by id."""
         self.mine(rank)
         waiter, opened, since = self.waiters[rank], self.open[rank], self.clock[rank]
         waiter.requests, waiter.first = requests, True
@@ -91,7 +91,7 @@ class Waiting:
         waiter.requests = ()
 
     def settle(self, q: Request, end: float) -> None:
-        """A request will be over at `end`; its rank goes on then, if that is what it waits for."""
+        """Record that a request will be over at `end`; its rank goes on then, if it waits for it."""
         q.end = end
         self.open[q.owner].ending(q)
         waiter = self.waiters[q.owner]
@@ -102,7 +102,7 @@ class Waiting:
         if not q.awaited:
             return
         waiter.left -= 1
-        if q.owner == self.current:  # which sees it by itself
+        if q.owner == self.current:  # it will see this by itself
             return
         if not waiter.left:
             for other in waiter.requests:
@@ -111,10 +111,10 @@ class Waiting:
             self.push(end, q.owner)
 
     def watch(self, rank: int, message: tuple[int, int, int], call: Callable[[], str]) -> None:
-        """Suspend rank `rank` until a message is there: of a communicator's context, from a source, with a tag."""
+        """Suspend rank `rank` until a message has arrived: (context of a communicator, source, tag)."""
         soonest = self.matching.soonest(message[0], rank, *message[1:])
         waiter = self.waiters[rank]
         waiter.call, waiter.message = call, message
-        if soonest is not None:  # a Sendrecv, which does not wait for its turn: somebody may still send earlier
+        if soonest is not None:  # a Sendrecv, which does not wait for its turn: a rank may still send an earlier one
             self.push(soonest, rank)
         self._suspend(rank, sys._getframe(2))

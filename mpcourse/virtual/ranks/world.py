@@ -1,8 +1,8 @@
-"""The cluster itself: whose turn it is, what time it is on each rank, and which send meets which receive.
+"""The cluster itself: which rank has the turn, the time on each rank, and which send meets which receive.
 
-A discrete-event simulation. A rank runs until it must wait, or until it is about to speak at a time when another rank
-could still say something earlier. So whatever ranks say to each other is said in the order of time, a run is
-deterministic, and when nobody can go on, that is a deadlock and not a slow run.
+This is a discrete-event simulation. A rank runs until it must wait, or until it is about to communicate at a time when
+another rank could still do so earlier. So ranks communicate in the order of time, a run is deterministic, and a state
+in which no rank can go on is a deadlock and not a slow run.
 """
 
 import functools
@@ -31,14 +31,14 @@ from mpcourse.virtual.ranks.threads import HUB, Numbers, Turns, set_torch_state,
 from mpcourse.virtual.ranks.topology import Topology, Wires
 from mpcourse.virtual.ranks.waiting import Waiter, Waiting
 
-IDLE = 5  # seconds for which every rank waits for a turn that none of them has: then the run ends with an error
-MOST_LOOKS = 2  # seconds for which ranks may go on after one of them has raised
+IDLE = 5  # seconds for which every rank waits for a turn that none of them has, before the run ends with an error
+MOST_LOOKS = 2  # seconds for which ranks may continue after one of them has raised
 
 _running: "World | None" = None
 
 
 def here() -> "World":
-    """The cluster whose ranks are running. Raises RuntimeError outside of `run`."""
+    """Return the cluster whose ranks are running. Raises RuntimeError outside of `run`."""
     if _running is None:
         raise RuntimeError(
             "no virtual ranks are running: this is known within mpcourse.virtual.run(program, size) only"
@@ -60,15 +60,15 @@ class World(Waiting, Polling):
         self.selves: list[Any] = []  # and its COMM_SELF
         self.members: dict[int, tuple[int, ...]] = {}  # the ranks of each communicator that was made, by its context
         self.results: list[Any] = [None] * size
-        self.errors: dict[int, BaseException] = {}  # by rank, the first first
-        self.raised: tuple[int, BaseException] | None = None  # the first that was no answer to a failure of the run
+        self.errors: dict[int, BaseException] = {}  # by rank, the earliest first
+        self.raised: tuple[int, BaseException] | None = None  # the first error that did not follow a failure of the run
         self.failure: BaseException | None = None
         self.looks_after_error = 0
         self.others: dict[int, str] = {}  # where the others were when a rank raised
         self.done: set[int] = set()
         self.finalized: set[int] = set()  # ranks that have called MPI.Finalize
         self.waiters = [Waiter() for _ in range(size)]
-        self.open = [Open() for _ in range(size)]  # requests that nobody has waited for
+        self.open = [Open() for _ in range(size)]  # requests that were not waited for
         self.collectives: list[list[Any]] = [[] for _ in range(size)]  # by rank, the collective calls that it has made
         self.open_collectives: dict[tuple, Any] = {}  # collective calls that not all ranks have reached
         self.collectives_until: dict[Any, float] = {}  # by communicator: when the last call that all reached ends
@@ -80,8 +80,8 @@ class World(Waiting, Polling):
         # A rank's ticket changes when it goes on, so of several entries that would wake it only the first one does.
         self._ready: list[tuple[float, int, int, Any]] = []
         self._tickets = [0] * size
-        self.polls = 0  # how often ranks have asked in vain
-        self.said = 0  # how often anybody said something
+        self.polls = 0  # how often ranks have asked without success
+        self.said = 0  # how often any rank communicated
 
     # -- turns --
 
@@ -95,11 +95,11 @@ class World(Waiting, Polling):
         def body(rank: int) -> int:
             self.current = rank
             self.numbers.enter(rank)
-            try:  # also where another has failed already: this one is told in its first call
+            try:  # even if another rank has failed already: this one learns of it in its first call
                 self.results[rank] = program(self.comms[rank])
             except BaseException as error:
                 self.errors[rank] = error
-                if self.failure is None and self.raised is None:  # the others go on until they wait, as processes do
+                if self.failure is None and self.raised is None:  # the others continue until they wait, like processes
                     self.raised = rank, error
             return self._end(rank)
 
@@ -116,14 +116,15 @@ class World(Waiting, Polling):
             random.setstate(pythons)
 
     def _interrupted(self, error: BaseException) -> None:
-        """Ranks end in their next call, and the caller is told what it was."""
+        """Let ranks end in their next call, and the caller get the error."""
         self.raised = HUB, error
         self.failure = RankFailed("the run was interrupted")
 
     def _looked(self, alive: list[int], idle: int) -> int | None:
-        """Told once a second which ranks' threads are alive, and how often in a row none of them had the turn.
+        """Check on the ranks, once a second.
 
-        Who is to have the turn, to raise; None: the run goes on.
+        alive: ranks whose threads are alive. idle: how often in a row none of them had the turn. Returns the rank that
+        should get the turn, to raise; None: the run continues.
         """
         if idle == IDLE:  # the last resort, where this cluster has a fault
             if self.failure is None:
@@ -142,8 +143,8 @@ class World(Waiting, Polling):
     def decide_later(self, queues: MatchQueues, m: Message, r: Request) -> None:
         """Let `m`, which `r` may take, find its receive when the time has come at which it was sent.
 
-        Also where its rank is busy with something else, because the sender waits. A rank that waits looks by itself, on
-        its own clock.
+        This holds even if its rank is busy with something else, because the sender waits. A rank that waits looks for
+        it by itself, on its own clock.
         """
         m.awaited = True
         time = m.posted
@@ -153,13 +154,13 @@ class World(Waiting, Polling):
         heapq.heappush(self._ready, (time, next(self.order), HUB, (queues, m, m.order)))
 
     def _decide(self) -> None:
-        """What is done next is a message: see who gets it."""
+        """Decide which receive gets the message that is next."""
         queues, m, order = heapq.heappop(self._ready)[3]
-        if m.order == order and not m.taken:  # a Sendrecv may have made another message of it
+        if m.order == order and not m.taken:  # a Sendrecv may have reused it for another message
             self.matching.decide(queues, m)
 
     def _pop(self) -> int | None:
-        """The rank that can go on at the earliest time, which is now its time."""
+        """Return the rank that can go on at the earliest time, after setting its clock to it; None if there is none."""
         ready, tickets = self._ready, self._tickets
         while ready:
             if ready[0][2] == HUB:
@@ -174,14 +175,14 @@ class World(Waiting, Polling):
         return None
 
     def _next(self) -> int | None:
-        """The rank that goes on next. Where there is none, the earliest one that sleeps asks again. None: in vain, or
-        the run has failed.
+        """Return the rank that goes on next. If there is none, let the earliest one that sleeps ask again.
 
-        One at a time: it asks until it sleeps again, where all together would take turns after each call.
+        None: it asked without success, or the run has failed. Only one rank asks at a time, until it sleeps again; all
+        together would take turns after each call.
         """
         try:
             to = self._pop()
-        except ClusterError:  # a message and its receive do not belong together: all ranks raise that
+        except ClusterError:  # a message and its receive do not belong together, which all ranks raise
             return None
         if to is None:
             asleep = [r for r, waiter in enumerate(self.waiters) if waiter.asleep and self.may_ask(waiter)]
@@ -199,7 +200,7 @@ class World(Waiting, Polling):
         self.numbers.enter(rank)
 
     def _end(self, rank: int) -> int:
-        """Rank `rank` is done. Who has the turn now."""
+        """End rank `rank`; return the rank that gets the turn."""
         self.done.add(rank)
         to = None if self.failure else self._next()
         if to is None and len(self.done) < self.size:
@@ -222,7 +223,7 @@ class World(Waiting, Polling):
             )
 
     def begin(self, rank: int) -> None:
-        """Rank `rank` is about to speak: those that are earlier go first."""
+        """Let ranks whose time is earlier go first, before rank `rank` communicates."""
         self.mine(rank)
         ready = self._ready
         while ready:
@@ -231,7 +232,7 @@ class World(Waiting, Polling):
                 self._decide()
             elif who == HUB or ticket == self._tickets[who]:
                 break
-            else:  # no longer true
+            else:  # no longer valid
                 heapq.heappop(ready)
         if ready and ready[0][0] < self.clock[rank]:
             self.push(self.clock[rank], rank)
@@ -243,10 +244,10 @@ class World(Waiting, Polling):
                 self._raise()
 
     def _suspend(self, rank: int, frame: FrameType) -> None:
-        """Until its waiter, which says why, has what it waits for."""
+        """Suspend a rank until its waiter, which says why, has what it waits for."""
         waiter = self.waiters[rank]
         waiter.frame = frame
-        self.current = HUB  # what a receive chooses now may be what this rank waits for
+        self.current = HUB  # this rank may be waiting for what a receive now chooses
         to = self._next()
         self.current = rank
         if to is None:
@@ -269,13 +270,13 @@ class World(Waiting, Polling):
         raise RankFailed(str(failure))
 
     def fail(self, kind: str, text: str, number: int | None = None) -> NoReturn:
-        """Tell all ranks of a mistake; the one that runs raises it now."""
+        """Report a mistake to all ranks; the running one raises it now."""
         if self.failure is None:
             self.failure = ClusterError(kind, text, number=number)
         self._raise()
 
     def _stuck(self) -> None:
-        """No rank goes on: where none has raised, that is a deadlock."""
+        """Handle that no rank goes on: where none has raised, that is a deadlock."""
         if self.failure is not None:
             return
         if self.raised:
@@ -285,26 +286,27 @@ class World(Waiting, Polling):
             self.failure = explain(self)
 
     def _rank_failed(self) -> None:
-        """From now on all other ranks raise, because one has."""
+        """Make all other ranks raise from now on, because one has."""
         assert self.raised is not None
         rank, error = self.raised
         self.failure = RankFailed(f"rank {rank} raised {type(error).__name__}: {error}")
 
     def missing(self, q: Request) -> list[int]:
-        """The ranks of the world that have not reached the collective call `q`."""
+        """Return the ranks of the world that have not reached the collective call `q`."""
         call = self.open_collectives.get(q.tag)  # type: ignore[call-overload]
         return [] if call is None else [r for i, r in enumerate(q.ranks) if i not in call.arrived]
 
     # -- words --
 
     def who(self, q: Request | Message) -> str:
-        """A request or message for messages of errors: "rank 0's Send(dest=1, tag=0), file.py:12"."""
+        """Describe a request or message in error messages: "rank 0's Send(dest=1, tag=0), file.py:12"."""
         call = q.call if isinstance(q, Request) else call_text(q.name, "dest", q.dest, q.tag)
         return f"rank {q.owner}'s {call}, {self.line(q)}"
 
     def line(self, q: Request | Message) -> str:
-        """Where the program began a request or sent a message. Where this library did it for the program, and has
-        returned since, only the library's line is known.
+        """Return where the program began a request or sent a message.
+
+        If this library did it for the program, and has returned since, only the library's line is known.
         """
         frame = self.frame_of(q.owner)
         while frame is not None and (frame.f_code, frame.f_lasti) != q.line:
@@ -312,7 +314,7 @@ class World(Waiting, Polling):
         return self.location(q.line) if frame is None else place(frame)
 
     def frame_of(self, rank: int) -> FrameType | None:
-        """The innermost frame of a rank's thread."""
+        """Return the innermost frame of a rank's thread."""
         return sys._current_frames().get(self.turns.idents[rank])
 
     @staticmethod

@@ -9,8 +9,8 @@ from unittest.mock import patch
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.calls import one_by_one
 from mpcourse.course.check.facts.steps import FIRST, FROZEN, Step, memory, overlap
-from mpcourse.course.check.facts.tensors import ROUNDED, close, equals, placed
-from mpcourse.course.check.rules import Rule, Test, always, demand, why_of
+from mpcourse.course.check.facts.tensors import ROUNDED, Result, close, equals, placed
+from mpcourse.course.check.rules import Rule, Test, always, demand, filled, why_of
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.pipeline import gpipe, naive, one_f_one_b
 from mpcourse.virtual import GPUS, Box, virtual_gpus
@@ -311,13 +311,13 @@ WHAT = "stage {its_stage}'s gradient, of {case.asked}"
 WHYS_NONE = [Rule("first step", lambda f: f.case.having == FIRST, FIRST_STEP), Rule("taken away", always, KEPT)]
 STILL_NEEDED = "The caller still needs it."
 GRADIENTS = [
-    *equals(lambda f: f.case.given[0], lambda f: f.case.x, "x", STILL_NEEDED),
-    *equals(lambda f: f.case.given[1], lambda f: f.case.target, "target", STILL_NEEDED),
+    *equals(STILL_NEEDED, of=lambda f: Result(f.case.given[0], f.case.x, "x")),
+    *equals(STILL_NEEDED, of=lambda f: Result(f.case.given[1], f.case.target, "target")),
     Test("not trained", lambda f: f.wrong and f.wanted is None, f"no {WHAT}", "one", NOT_TRAINED),
     Test("None", lambda f: f.wrong and f.gradient is None, WHAT, "None", WHYS_NONE),
     Test("not cut", lambda f: f.wrong and f.uncut and f.stage is not None, STAGE, "{ran}", WHYS_ORDER),
     Test("order", lambda f: f.wrong and f.stage is not None and not why_of(WHYS_WEIGHT, f), STAGE, "{ran}", WHYS_ORDER),
-    *equals(lambda f: f.gradient, lambda f: f.wanted, WHAT, WHYS_GRADIENT, 1e-4, 1e-5),
+    *equals(WHYS_GRADIENT, computed=True, of=lambda f: Result(f.gradient, f.wanted, filled(WHAT, f))),
 ]
 
 # -- of the loss --
@@ -339,9 +339,9 @@ WHYS_LOSS = [
 NUMBER, LOSS, DETACHED_LOSS = "{shown}, a number", "the batch's loss", "the batch's loss as a number without a graph"
 LOSSES = [
     Test("number", lambda f: isinstance(f.result, float | int), f"{LOSS} as a tensor on {{device}}", NUMBER, AS_FLOAT),
-    *placed(lambda f: f.result, lambda f: f.device, LOSS, ON_LAST),
+    *placed(ON_LAST, of=lambda f: Result(f.result, None, LOSS, f.device)),
     Test("shape", lambda f: f.result.shape != (), f"a scalar, {LOSS}", "{shown}", ONE_NUMBER),
-    *equals(lambda f: f.result, lambda f: f.case.loss, "the loss of {case.asked}", WHYS_LOSS, 1e-4, 1e-5),
+    *equals(WHYS_LOSS, computed=True, of=lambda f: Result(f.result, f.case.loss, f"the loss of {f.case.asked}")),
     Test("graph", lambda f: f.result.requires_grad, DETACHED_LOSS, "one that still carries its graph", HAS_GRAPH),
 ]
 

@@ -1,6 +1,6 @@
 """Tensors on devices: where one is, whether its numbers are right, who copied it, and what backward says."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import torch.fx.experimental.symbolic_shapes  # what a backward that is given gr
 from mpcourse.common.words import counted
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.facts.rounding import shorter_dtype
-from mpcourse.course.check.rules import Rule, Test, always, demand
+from mpcourse.course.check.rules import Rule, Test, always, demand, filled
 from mpcourse.course.check.wrong import first_difference, short, to_numpy, why_not_finite
 from mpcourse.virtual import Box
 
@@ -41,49 +41,62 @@ class Result(SimpleNamespace):
 # -- tests of a Result --
 
 
-def placed(why: Why) -> list[Test]:
-    """Return tests of whether a result is a tensor on its device."""
-    nothing = Rule("None", lambda f: f.got is None, "Nothing came back: is the result returned?")
+def itself(facts: Any) -> Any:
+    """Return the facts, which are a Result."""
+    return facts
+
+
+def placed(why: Why, of: Callable[[Any], Any] = itself) -> list[Test]:
+    """Return tests of whether a result is a tensor on its device. of: the Result among facts that hold more."""
+    nothing = Rule("None", lambda f: of(f).got is None, "Nothing came back: is the result returned?")
     return [
         Test(
             "no tensor",
-            lambda f: not isinstance(f.got, Tensor),
-            "{what} to be a tensor on {device}",
-            lambda f: short(f.got),
+            lambda f: not isinstance(of(f).got, Tensor),
+            lambda f: filled("{what} to be a tensor on {device}", of(f)),
+            lambda f: short(of(f).got),
             [nothing],
         ),
         Test(
             "another device",
-            lambda f: str(f.got.device) != f.device,
-            "{what} on {device}",
-            "a tensor on {got.device}",
+            lambda f: str(of(f).got.device) != of(f).device,
+            lambda f: filled("{what} on {device}", of(f)),
+            lambda f: f"a tensor on {of(f).got.device}",
             why,
         ),
     ]
 
 
-def equals(why: Why, computed: bool = False, dtype: str = "", rtol: float = 0.0, atol: float = 0.0) -> list[Test]:
+def equals(
+    why: Why,
+    computed: bool = False,
+    dtype: str = "",
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    of: Callable[[Any], Any] = itself,
+) -> list[Test]:
     """Return a test of whether a result has the right numbers, in the right shape and dtype.
 
     computed: by a network in float32, which rounds; else to the last bit, or within rtol and atol. dtype: why it has
-    another one.
+    another one. of: the Result among facts that hold more.
     """
     if computed:
         rtol, atol = 1e-4, 1e-5
 
     def difference(f: Any) -> tuple[str, ...]:
-        return first_difference(f.got.detach().cpu(), f.want.detach(), f.what, rtol, atol) or ()
+        one = of(f)
+        return first_difference(one.got.detach().cpu(), one.want.detach(), one.what, rtol, atol) or ()
 
     def shorter(f: Any) -> str:
-        return rounded(f.got, f.want)
+        return rounded(of(f).got, of(f).want)
 
     def not_finite(f: Any) -> str:
         return why_not_finite(*difference(f))
 
     whys = [
-        Rule("dtype", lambda f: dtype and f.got.dtype != f.want.dtype, dtype),
+        Rule("dtype", lambda f: dtype and of(f).got.dtype != of(f).want.dtype, dtype),
         # A network makes rounding errors larger, so that its results do not tell from which dtype they are.
-        Rule("three digits", lambda f: right_to_three_digits(f.got, f.want), THREE_DIGITS)
+        Rule("three digits", lambda f: right_to_three_digits(of(f).got, of(f).want), THREE_DIGITS)
         if rtol
         else Rule("shorter dtype", shorter, lambda f: ROUNDED.format(shorter(f))),
         *([Rule("why", always, why)] if why and isinstance(why, str) else why),
