@@ -257,9 +257,8 @@ def _convolution(
 ) -> Cost:
     """Return the cost of a convolution: one kernel, or two in backward, each with half of the FLOPs.
 
-    The two compute the gradients of the input and of the weight. On tensor cores each is a product for each group
-    (implicit GEMM), and takes as long as a product of that shape. They need channels last: cuDNN rearranges other
-    layouts, before and after (NVIDIA, Convolutional Layers User's Guide).
+    The two compute the gradients of the input and of the weight. Tensor cores need channels last: cuDNN rearranges
+    other layouts, before and after (NVIDIA, Convolutional Layers User's Guide).
     """
     backward = "backward" in op.name
     gradient, x, weight = args[:3] if backward else (fresh[0], *args[:2])
@@ -267,34 +266,75 @@ def _convolution(
     wanted = (True, False, False)
     if backward:
         wanted = kwargs["output_mask"] if "output_mask" in kwargs else args[10]
-    dtype, tf32 = x.dtype, rounds_to_tf32("conv")
-    rate, tensor_cores = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1]
+    dtype = x.dtype
+    tensor_cores = gpu.peak(dtype, rounds_to_tf32("conv"))[1]
     images = _reached([gradient]) + x.nbytes
-    # For each kernel, its bytes other than images, and rows and columns of the product's result.
-    kernels: list[tuple[int, int, int]] = []
+    # Of each kernel, bytes besides images, rows and columns of the product's result, and whether it is the weight's.
+    kernels: list[tuple[int, int, int, bool]] = []
     if wanted[0]:
         made = x if backward else gradient
         others = weight.nbytes if backward else _reached(inputs) - x.nbytes
-        kernels.append((others, _pixels(made), made.shape[1] // groups))
+        kernels.append((others, _pixels(made), made.shape[1] // groups, False))
     if wanted[1]:
-        kernels.append((weight.nbytes, weight.shape[0] // groups, weight.numel() // weight.shape[0]))
+        kernels.append((weight.nbytes, weight.shape[0] // groups, weight.numel() // weight.shape[0], True))
     width = gpu.bandwidth * gpu.memory_efficiency
     nbytes = _reached([gradient]) if wanted[2] else 0  # the sum that is the bias's gradient
     seconds, launched = nbytes / width, len(kernels) + (nbytes > 0)
-    # torch has its own kernels for one filter per channel.
-    rearranged = tensor_cores and channels_last(x, weight) is None and not 1 < groups == x.shape[1]
-    for others, rows, columns in kernels:
+    depthwise, last = 1 < groups == x.shape[1], channels_last(x, weight) is not None
+    rearranged = tensor_cores and not last and not depthwise
+    stride, _, dilation = args[4:7] if backward else args[3:6]
+    winograd = groups == 1 and list(weight.shape[2:]) == [3, 3] and set(stride) == set(dilation) == {1}
+    for others, rows, columns, of_weight in kernels:
         share = flops // len(kernels)
-        took = share / rate
-        if tensor_cores and gpu.multiprocessors:
-            inner = share // (2 * groups * rows * columns)
-            took = product_seconds(gpu, rate, groups, rows, columns, inner, dtype.itemsize)
-        if tensor_cores and groups > 1:  # there are also kernels that do not use them
-            took = min(took, share / gpu.rate(torch.float32))
+        if depthwise and not last and gpu.capability >= (7, 0):
+            took = share / depthwise_rate(gpu, dtype, of_weight)
+        else:
+            took = _filtering(gpu, dtype, groups, winograd, share, rows, columns)
         moved = images + others
         seconds += max(moved / width, took) + (2 * images / width if rearranged else 0.0)
         nbytes += moved + (2 * images if rearranged else 0)
     return Cost(nbytes, flops, gpu.kernel * launched + seconds)
+
+
+def _filtering(gpu: GPU, dtype: torch.dtype, groups: int, winograd: bool, flops: int, rows: int, columns: int) -> float:
+    """Return the seconds of a convolution's arithmetic, as a product of this shape for each group (implicit GEMM).
+
+    winograd: whether Winograd's algorithm may be used. On GPUs before Volta, whose layers were not compared with
+    measured ones, float32 reaches its part of the peak, whatever the shape.
+    """
+    tf32 = rounds_to_tf32("conv")
+    rate, tensor_cores = gpu.rate(dtype, True, tf32), gpu.peak(dtype, tf32)[1]
+    compared = tensor_cores or (dtype is torch.float32 and gpu.capability >= (7, 0))
+    if not (compared and gpu.multiprocessors):
+        return flops / rate
+    inner = flops // (2 * groups * rows * columns)
+    took = product_seconds(gpu, rate, groups, rows, columns, inner, dtype.itemsize)
+    if not tensor_cores:
+        return min(took * (WINOGRAD if winograd else DIRECT), flops / (LEAST * rate))
+    # For groups there are also kernels that do not use tensor cores.
+    return min(took, flops / gpu.rate(torch.float32)) if groups > 1 else took
+
+
+# Convolutions of float32 without tensor cores take this part of what the law of products says, for their tiles are
+# smaller and their operands arrive sooner. By DeepBench's kernels on a V100 (results/train): 0.8, or 0.5 where the
+# filter is 3x3 with stride 1, for which Winograd's algorithm multiplies 2.25 times less (Lavin and Gray 2015). They
+# reach at least this part of `GPU.rate`: that of the worst of 24 1x1 layers on a V100S (`depthwise_rate`).
+DIRECT, WINOGRAD, LEAST = 0.8, 0.5, 0.36
+
+
+def depthwise_rate(gpu: GPU, dtype: torch.dtype, of_weight: bool = False) -> float:
+    """Return the FLOP/s of a convolution with one filter a channel that is not channels last.
+
+    of_weight: of the kernel that makes the weight's gradient.
+
+    In float32 these are torch's own kernels (ATen's DepthwiseConv2d.cu), which compute more indices than sums. On a
+    V100S they reach 4.4 % of the peak in forward, and 2 % in the weight's gradient (medians of 3x3 and 5x5 layers of
+    EfficientNet-B0 and MobileNetV2: HIT-HPC-Group/Depthwise_Separable_Convolution_Optimization). cuDNN's kernels of 16
+    bits are a quarter faster on an A100 (means of pytorch/pytorch#91735). GPUs of compute capability 7.0 to 8.0 start
+    twice as many instructions a cycle as they have units for float32; the others only as many.
+    """
+    units = gpu.flops if (7, 0) <= gpu.capability <= (8, 0) else gpu.flops / 2
+    return (0.02 if of_weight else 0.044) * units * (1.25 if dtype.itemsize == 2 else 1.0)
 
 
 def _pixels(images: Tensor) -> int:
