@@ -14,7 +14,7 @@ pre { white-space: pre-wrap; margin: .3rem 0 }
 
 
 def page(title: str, parts: Sequence[str], style: str = "") -> str:
-    """A page, light or dark as the reader's system is.
+    """Return a page, light or dark as the reader's system is.
 
     title: plain text, also its heading. parts: of its body, in HTML. style: further CSS.
     """
@@ -27,7 +27,7 @@ def page(title: str, parts: Sequence[str], style: str = "") -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> str:
-    """A table that scrolls sideways where it is wider than the page.
+    """Return a table that scrolls sideways where it is wider than the page.
 
     heads: plain text. rows: of cells in HTML. name: what screen readers call it.
     """

@@ -9,7 +9,7 @@ MARK = "MPCOURSE_CHECK"  # an environment variable that every process of one che
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """The living processes whose environment carries `mark`, but for this one.
+    """Return the living processes whose environment carries `mark`, except this one.
 
     Ranks may run in sessions of their own, and what a rank starts may outlive it: neither a process group nor the
     tree below mpirun holds them all. The environment does.
@@ -17,9 +17,9 @@ def marked(mark: str) -> list[psutil.Process]:
     processes = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    processes.append(process)
+            marked_so = process.pid != os.getpid() and process.environ().get(MARK) == mark
+            if marked_so and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
         except (psutil.Error, OSError):
             continue  # another user's, or gone
     return processes

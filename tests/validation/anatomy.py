@@ -46,7 +46,7 @@ ROWS = (
 
 
 def predicted(row: Row) -> tuple[float, float]:
-    """What nvidia-smi would show, in MiB, and examples a second."""
+    """Return what nvidia-smi would show, in MiB, and examples a second."""
     if find_spec("torchvision"):  # transformers imports it where it is
         load_torchvision()
     from transformers import BertConfig, BertForSequenceClassification
@@ -75,7 +75,7 @@ def predicted(row: Row) -> tuple[float, float]:
 
 
 def table() -> Iterator[str]:
-    """The lines of a table in Markdown: published, virtual, and by how much that is off."""
+    """Yield the lines of a table in Markdown: published, virtual, and by how much that is off."""
     yield "| BERT-large, 512 tokens, on a V100 | MiB | virtual | off | examples/s | virtual | off |"
     yield "|---" * 7 + "|"
     for row in ROWS:

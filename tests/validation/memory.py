@@ -40,7 +40,7 @@ def memory(runs: int = 1) -> Iterator[Record]:
 
 
 def both(model: Model, kind: str) -> tuple[int, int]:
-    """The peak, in bytes, of the ledger of a virtual GPU without cuBLAS's workspaces; and of the independent count."""
+    """Return peaks in bytes: of a virtual GPU's ledger without cuBLAS's workspaces, and of the independent count."""
     with virtual_gpus(1, "B200-SXM", dry=True, record=False) as box:
         net = made(model, kind, box.devices[0])
         box.reset()
@@ -55,7 +55,7 @@ def both(model: Model, kind: str) -> tuple[int, int]:
 
 
 def made(model: Model, kind: str, device: torch.device) -> nn.Module:
-    """The model on `device`, its weights undefined."""
+    """Make the model on `device`, with undefined weights."""
     torch.set_default_dtype(DTYPES.get(kind, torch.float32))
     try:
         with unset_fake_temporarily(), torch.device("meta"):

@@ -74,7 +74,7 @@ class Model:
         return arguments
 
     def output(self, net: torch.nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        """What the network makes of a batch."""
+        """Return what the network makes of a batch."""
         if "x" in batch:
             return net(batch["x"])
         out = net(**batch)

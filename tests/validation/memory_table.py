@@ -26,7 +26,7 @@ def count(number: int) -> str:
 
 
 def row(name: str, counts: list[tuple[int, int]]) -> str:
-    """A model's line: for each kind of run the independent count in MiB, and by how much virtual GPUs are off."""
+    """Return a model's line: for each kind of run the independent count in MiB, and how far virtual GPUs are off."""
     return f"| {name} | " + " | ".join(f"{theirs / MiB:.2f} ({off(ours, theirs)})" for ours, theirs in counts) + " |"
 
 
@@ -37,7 +37,7 @@ def off(ours: int, theirs: int) -> str:
 
 
 def with_table(text: str, rows: list[str]) -> str:
-    """The text with the table of models between its markers. Raises ValueError where they are not there once."""
+    """Put the table of models between the text's markers. Raises ValueError unless each marker is there once."""
     used = ", ".join(
         f"{name} {version}"
         for name, version in versions("torch", "transformers", "diffusers", "timm", "torchvision").items()
@@ -47,7 +47,7 @@ def with_table(text: str, rows: list[str]) -> str:
 
 
 def between(text: str, begin: str, end: str, lines: Iterable[str]) -> str:
-    """The text with these lines between two markers. Raises ValueError where they are not there once."""
+    """Put these lines between two markers of the text. Raises ValueError unless each marker is there once."""
     table = "\n".join([begin, *lines, end])
     made, count = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: table, text, flags=re.DOTALL)
     if count != 1:

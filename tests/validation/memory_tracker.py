@@ -60,7 +60,7 @@ class Tracker(TorchDispatchMode):
 
 
 def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """The operation that CUDA runs, with a mask of a byte for each number; the CPU's is made of others."""
+    """Call the operation that CUDA runs, with a mask of a byte for each number; the CPU's is made of others."""
     return torch.native_dropout(x, p, True)[0] if training and p > 0 else x
 
 
@@ -68,7 +68,7 @@ def _attention(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The operation that CUDA of compute capability 10.0 runs, by its own name.
+    """Call the operation that CUDA of compute capability 10.0 runs, by its own name.
 
     cuDNN takes half precision, with masks of numbers; the memory-efficient kernel takes float32 with as many heads of
     keys as of queries; the rest is products and a softmax.

@@ -112,7 +112,7 @@ def figure_13(batch: int) -> dict[Sizes, float]:
 
 
 def grids(runs: int = 1) -> Iterator[Record]:
-    """The place of each published grid. Time there is arithmetic, so that one run is enough."""
+    """Find the place of each published grid. Its time is computed, so one run is enough."""
     for row in PTD_P:
         yield _record(f"PTD-P, {row.parameters:g} B", place(row, layers_of(row)))
     for configured in NEMO_GPT:

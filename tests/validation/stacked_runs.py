@@ -60,11 +60,11 @@ CASES = (
 
 
 def stacked_runs(runs: int = 5) -> Iterator[Record]:
-    """Runs a second of the digits' network at batch 32, and of others, where products leave less to be saved.
+    """Measure runs a second of the digits' network at batch 32, and of others, where products leave less to be saved.
 
     Both sides make their networks, train, and evaluate after each epoch; they take turns. That they compute the same is
-    promised in float64. In float32 training may magnify a rounding error without a bound, most in a deep network: how
-    much is told beside what the plain loop's own error becomes, which sums its products in another order.
+    promised in float64. In float32 training may magnify a rounding error without a bound, most in a deep network. The
+    plain loop's own error, with its products summed in another order, is reported beside it.
     """
     for case in CASES:
         yield from _records(case, _measured(case, runs))
@@ -134,7 +134,7 @@ def _apart(one: nn.Module, other: nn.Module) -> float:
 
 
 def _plain(case: StackedRunsCase, data: Dataset, in_order: bool = True) -> Trained:
-    """Runs of the plain loop. in_order: False: the hidden units are turned round while it trains."""
+    """Train the runs by the plain loop. in_order: False: the hidden units are turned round while it trains."""
     trained: Trained = []
     backwards = [torch.arange(width - 1, -1, -1) for width in case.widths[1:-1]]
     for seed in range(case.plain):

@@ -273,7 +273,7 @@ def _near(ratios: list[float]) -> float:
 
 
 def table(found: list[tuple[Row, float]]) -> Iterator[str]:
-    """The lines of the page's table, and what they come to."""
+    """Yield the lines of the page's table, and what they come to."""
     yield "| network | GPU | batch | precision | published | virtual | ratio |"
     yield "|---" * 7 + "|"
     for row, ratio in found:

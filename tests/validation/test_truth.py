@@ -1,4 +1,4 @@
-"""Predictions beside facts: the published table by its rows, and a real GPU's figures, for which another stands in."""
+"""Predictions beside facts: the published table by its rows, and a real GPU's figures, which another GPU replaces."""
 
 import functools
 import sys

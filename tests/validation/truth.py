@@ -62,7 +62,7 @@ PAIRS = (
 
 
 def truth(runs: int = 5, device: str | None = None) -> Iterator[Record]:
-    """The published table, predicted row by row; and with a device, memory and time of PAIRS, predicted and measured.
+    """Predict the published table row by row; with a device, also predict and measure memory and time of PAIRS.
 
     Raises UserError for a device that is not there, or on which fewer than 8 pairs fit.
     """
@@ -123,7 +123,7 @@ def compared(pairs: Sequence[Pair], device: torch.device, runs: int) -> Iterator
 
 
 def _fitted(spec: GPU, rooflines: list[tuple[float, float, int, float]]) -> Iterator[Record]:
-    """The efficiencies that explain the measured times best: what to put into the data sheet's place."""
+    """Yield the efficiencies that explain the measured times best, to replace the data sheet's."""
     try:
         fitted = spec.fitted(rooflines)
     except UserError:  # the runs do not tell them apart
@@ -173,7 +173,7 @@ def _existing(name: str) -> torch.device:
 
 
 def _data_sheet(name: str, total: int) -> tuple[GPU, bool]:
-    """The GPU of the table that a driver calls `name`, with the memory that it has; whether there is one."""
+    """Return the table's GPU that a driver calls `name`, with the memory that it has, and whether there is one."""
     words = set(name.replace("-", " ").split())
     known = [g for g in GPUS.values() if set(g.name.split("-")[0].split()) <= words]
 

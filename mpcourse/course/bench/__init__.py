@@ -15,7 +15,7 @@ NAMES = (
 
 
 def benchmark(name: str) -> "Callable[..., Iterable[Record]]":
-    """What measures. Only now it is imported, for most import torch, and some let their ranks do so.
+    """Import the function that measures and return it. It is imported only now because most import torch.
 
     name: one of NAMES.
     """

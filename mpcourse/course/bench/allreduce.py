@@ -20,7 +20,7 @@ class AllreduceCase(NamedTuple):
 
 
 def allreduce(runs: int = 5, np: int = 2) -> Iterator[Record]:
-    """Sums of random float32 numbers over np ranks, one thread a rank, each rank on one core where there are enough.
+    """Measure sums of random float32 numbers over np ranks: one thread a rank, and one core where there are enough.
 
     In each run all sides take turns, with some sums in a row. Each is checked against one in float64. The limit is
     what copying takes: all ranks at once copy, in their own memory, as many bytes as the ring makes each of them send.

@@ -49,7 +49,7 @@ def _measure(fields: list) -> dict:
         off = max(off, float(np.abs(x - wanted).max()) / scale)
 
     def nothing() -> None:
-        """Copying sums nothing up."""
+        """Compare nothing: copying sums nothing up."""
 
     for run in range(case.runs + 1):  # the first one is not counted
         for side, call in sides.items():

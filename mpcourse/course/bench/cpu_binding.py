@@ -16,12 +16,12 @@ CAN_BIND = hasattr(os, "sched_setaffinity")  # macOS binds nothing
 
 
 def usable() -> list[int]:
-    """The cores that this process may use, by number."""
+    """Return the cores that this process may use, by number."""
     return sorted(os.sched_getaffinity(0)) if CAN_BIND else list(range(os.cpu_count() or 1))
 
 
 def prefix(cores: Sequence[int], each: int) -> list[str]:
-    """What to put before a command, so that each rank has `each` of these cores, in turn.
+    """Return what to put before a command, so that each rank has `each` of these cores, in turn.
 
     With all of them no rank is bound, whatever the launcher does. Empty where the system cannot bind.
     """

@@ -41,7 +41,7 @@ def data_parallel(runs: int = 15, np: int = 2) -> Iterator[Record]:
 
 
 def sides_of(model: str) -> list[str]:
-    """The sides that are measured for this model: those of SIDES that differ."""
+    """Return the sides that are measured for this model: all of SIDES that differ."""
     return [side for side in SIDES if side != "fused" or MODELS[model][3] == side]
 
 

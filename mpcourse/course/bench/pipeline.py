@@ -36,7 +36,7 @@ class PipelineCase(NamedTuple):
 
 
 def pipeline(runs: int = 5, np: int = 2) -> Iterator[Record]:
-    """Steps (forward and backward) of an MLP, one stage a rank, one thread a rank, each rank on one core.
+    """Time steps (forward and backward) of an MLP, one stage a rank, one thread a rank, each rank on one core.
 
     Small layers show what a message costs, large ones that all time goes into computing. In each pair ours and torch's
     take turns step by step, so that a machine whose speed changes favours none. The bubble of large layers is held

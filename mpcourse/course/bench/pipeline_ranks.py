@@ -34,8 +34,8 @@ def _measure(fields: list) -> dict:
     twin = copy.deepcopy(stage)
     generator = torch.Generator().manual_seed(7)
     x, y = torch.randn(2, case.batch, case.width, generator=generator)
-    # For a bubble all stages and micro-batches are to cost the same: so the first stage computes its input's gradient
-    # too, though nobody wants it, and the first micro-batch adds to gradients as all others do.
+    # For a bubble all stages and micro-batches are to cost the same. So the first stage also computes its input's
+    # gradient, which is not used, and the first micro-batch adds to gradients as all others do.
     x.requires_grad_(case.measures_bubble)
     mine = PipelineRank(comm, stage, ours(comm.size, case.m), F.mse_loss)
     schedule = theirs(PipelineStage(twin, comm.rank, comm.size, torch.device("cpu")), case.m, loss_fn=F.mse_loss)
@@ -106,7 +106,7 @@ def _busy(seconds: float) -> None:
 
 
 def _bubbles(ran: Execution) -> tuple[float, float, float]:
-    """The bubble; what the replay says of stages that take what these took on average; how unlike the stages are."""
+    """Return the bubble, the bubble of a replay with these stages' average times, and how unlike the stages are."""
     planned = replay([[t.action for t in row] for row in ran.stages], measured_costs([ran]))
     return ran.bubble, planned.bubble, max(ran.busy) / min(ran.busy) - 1
 

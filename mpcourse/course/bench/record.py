@@ -20,7 +20,7 @@ class Record:
 
     @property
     def case(self) -> str | None:
-        """What stands before the last colon; None where there is none."""
+        """Return what comes before the last colon, or None where there is no colon."""
         return self.what.rpartition(": ")[0] or None
 
     @property

@@ -27,7 +27,7 @@ from mpcourse.course.bench.scaling_rows import (
 )
 from mpcourse.course.doctor.machine import usable_cores
 
-__all__ = ["MEASURED", "ScalingCase", "Row", "batches", "cases", "load", "medians", "scaling"]
+__all__ = ["MEASURED", "Row", "ScalingCase", "batches", "cases", "load", "medians", "scaling"]
 
 BATCH = 100  # examples of each rank
 SHARED = 400  # examples that all ranks share: at 4 ranks strong scaling is weak scaling
@@ -35,15 +35,17 @@ THREADED = (1, 2, 4)  # ranks that are also measured with as many threads each a
 
 
 def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Record]:
-    """Training steps of the course's MLP on 1 to np ranks, on random images, by ours and by ranks that never talk.
+    """Time training steps of the course's MLP on 1 to np ranks, on random images, by ours and by ranks that never talk.
 
     Weak scaling gives each rank a batch of 100; strong scaling shares one of 400 as evenly as it goes. Each rank has
     one thread, on one core; then 1, 2 and 4 ranks have as many threads each as there are cores, wherever the system
     puts them; and then all on one core a rank, as where a launcher binds ranks and the program does not know. In each
-    run all sides take turns, with some steps in a row. Efficiency is of the cores in use, against one rank alone
-    with one thread. save: a CSV file, to which each case is added once it is measured; what it has is not measured
-    again. If there is a file, the machine's noise is measured before each case, and UserError is raised on a busy
-    machine unless the environment has MPCOURSE_BUSY.
+    run all sides take turns, with some steps in a row. Efficiency counts the cores in use, and compares with one rank
+    alone with one thread.
+
+    save: a CSV file, to which each case is added once it is measured; what it has is not measured again. If there is a
+    file, the machine's noise is measured before each case, and UserError is raised on a busy machine unless the
+    environment has MPCOURSE_BUSY.
     """
     asked = cases(check_ranks(np), usable_cores(), cpu_binding.CAN_BIND)
     rows = _rows(asked, runs, save)

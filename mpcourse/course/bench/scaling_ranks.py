@@ -42,7 +42,7 @@ def _measure(case: list) -> dict[str, dict[str, list[float]]]:
 
 
 def _training(kind: str, side: str) -> Callable[[], None]:
-    """A training step of one side, on this rank's batch."""
+    """Return a training step of one side, on this rank's batch."""
     torch.manual_seed(0)
     model = mlp()
     sgd = torch.optim.SGD(model.parameters(), RATE)
@@ -75,7 +75,7 @@ def _seconds(step: Callable[[], None], count: int) -> float:
 
 
 def _meet() -> None:
-    """A barrier at which ranks sleep: where they share a core, one that polls would slow those that still work."""
+    """Wait at a barrier, asleep: where ranks share a core, one that polls would slow the ranks that still work."""
     request = comm.Ibarrier()
     while not request.Test():
         time.sleep(NAP)

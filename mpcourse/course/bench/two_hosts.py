@@ -25,8 +25,10 @@ MEASURED = Path(__file__).parent / "measured" / "two_hosts.json"
 
 
 def two_hosts(runs: int = 5, hosts: str = "") -> Iterator[Record]:
-    """Milliseconds of a training step and of the all-reduce in it, with both ranks on the first of `hosts` ("a,b") and
-    with one on each; and what the formula says that the link adds, for 1 Gbit/s and for the bandwidth found.
+    """Time a training step and the all-reduce in it, in ms, with both ranks on one host and with one rank on each.
+
+    hosts: two names, as in "a,b"; the first one runs both ranks. The last records are what the formula says that the
+    link adds, for 1 Gbit/s and for the bandwidth found.
 
     The MLP of 784-1000-1000-10 units, 100 random examples a rank, SGD; one thread a rank.
     """
@@ -55,7 +57,7 @@ def predicted(ranks: int, bandwidth: float = ETHERNET, nbytes: int = 4 * PARAMET
 
 
 def as_measured() -> dict[str, Any]:
-    """What `mpcourse bench two-hosts --json` once found: machine and records, and in "setting", what the hosts were.
+    """Return what `mpcourse bench two-hosts --json` once found: machine, records, and the hosts in "setting".
 
     "noise" is what `mpcourse.common.quiet.noise` found before. `lessons/studies/two_hosts.py` measures it again.
     """

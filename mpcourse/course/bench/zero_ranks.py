@@ -31,7 +31,7 @@ comm = MPI.COMM_WORLD
 PROCESS = Path("/proc/self")
 COMPARED = 3  # steps
 RATE = 0.001
-UNIT = 4 << 20  # bytes; each layer's weight is a unit, as it is of stage 3 and of FSDP2
+UNIT = 4 << 20  # bytes; each layer's weight is a unit, as stage 3 and FSDP2 have it
 
 
 class Side(NamedTuple):
@@ -51,7 +51,7 @@ def train(side: Side, x: torch.Tensor, y: torch.Tensor, steps: int) -> None:
 
 
 def batch_of(widths: list[int], examples: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's random batch, another one on each rank: (examples, widths[0]), (examples,)."""
+    """Return a random batch, which differs from rank to rank: (examples, widths[0]), (examples,)."""
     draw = torch.Generator().manual_seed(1 + comm.rank)
     x = torch.randn(examples, widths[0], dtype=dtype, generator=draw)
     return x, torch.randint(widths[-1], (examples,), generator=draw)
@@ -156,7 +156,7 @@ def _difference(widths: list[int]) -> float:
 
 def _memory(case: ZeroCase) -> dict:
     """Measure the bytes that one side holds after some steps, and at most within them."""
-    # Libraries that a first step loads and buffers of MPI and gloo are nobody's share: a small model goes first.
+    # Libraries that a first step loads and buffers of MPI and gloo are not a side's: so a small model goes first.
     small = [*case.widths[:2], *case.widths[-2:]]
     _train(case, small)
     gc.collect()

@@ -23,7 +23,7 @@ from mpcourse.pipeline import (
     replay,
 )
 
-CHUNKS = 2  # of an interleaved schedule, unless told
+CHUNKS = 2  # of an interleaved schedule, by default
 
 
 def run(options: argparse.Namespace) -> int:

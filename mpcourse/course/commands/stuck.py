@@ -34,7 +34,7 @@ def put_back(options: argparse.Namespace) -> int:
 
 
 def solution(options: argparse.Namespace) -> int:
-    """`mpcourse solution`: once the exercise has passed, or to whoever insists."""
+    """Run `mpcourse solution`: show it once the exercise has passed, or to a learner who insists."""
     course = load_course()
     exercise, progress = course.find(options.exercise), Progress(course)
     if not progress.passed(exercise):

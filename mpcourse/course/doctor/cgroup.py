@@ -27,7 +27,7 @@ def memory_left() -> int | None:
     for group in _groups():
         limit, used = _read(group / "memory.max"), _read(group / "memory.current")
         if limit and used and limit != "max":
-            # File pages that nobody has touched lately count as used, but are given up when memory is needed.
+            # File pages that have not been touched lately count as used, but are given up when memory is needed.
             statistics = dict(line.split() for line in _read(group / "memory.stat").splitlines())
             left.append(int(limit) - int(used) + int(statistics.get("inactive_file", 0)))
     return min(left, default=None)

@@ -25,7 +25,7 @@ class Finding:
 
 
 def shown(path: str) -> str:
-    """A path as a person would type it: relative to the clone, else to the home folder, where it can be."""
+    """Return a path as a person would type it: relative to the clone, else to the home folder, where it can be."""
     for folder, prefix in ((Path(__file__).parents[3], ""), (Path.home(), "~/")):
         if Path(path).is_relative_to(folder):
             return prefix + str(Path(path).relative_to(folder))
@@ -33,7 +33,7 @@ def shown(path: str) -> str:
 
 
 def fatal(topic: str, value: str, advice: str) -> Finding:
-    """A problem with which the course cannot run."""
+    """Return a problem with which the course cannot run."""
     return Finding(topic, value, "problem", advice, fatal=True)
 
 

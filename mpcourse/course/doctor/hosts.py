@@ -19,9 +19,9 @@ HERE = "here"
 
 
 def examine_hosts(hosts: str, ssh: str = "ssh") -> list[Finding]:
-    """One Finding for this machine, one for each stage of each of `hosts` ("a,b"), and one for each two of them.
+    """Return a Finding for this machine, for each stage of each of `hosts` ("a,b"), and for each two of them.
 
-    ssh: the program with its options, as a user types it. What stands on a stage that failed is not examined. Each
+    ssh: the program with its options, as a user types it. What depends on a stage that failed is not examined. Each
     stage has a deadline, and nothing that was started stays on any host. Raises UserError for impossible arguments.
     """
     names = host_names(hosts)
@@ -39,7 +39,7 @@ def examine_hosts(hosts: str, ssh: str = "ssh") -> list[Finding]:
 
 
 def host_names(hosts: str) -> list[str]:
-    """The names in "a,b". Raises UserError where these are not two or more names, all different."""
+    """Return the names in "a,b". Raises UserError where these are not two or more names, all different."""
     names = [name.strip() for name in hosts.split(",")]
     for name in names:
         if not re.fullmatch(r"\w[\w.-]*", name):
@@ -83,7 +83,7 @@ def _pair(one: str, other: str, ready: dict[str, hosts_login.Host], way: Remote)
 
 def _examined(topic: str, look: Callable[[], Finding]) -> Finding:
     finding = guarded(topic, look)
-    return replace(finding, fatal=finding.status == "problem")  # all that follows stands on it
+    return replace(finding, fatal=finding.status == "problem")  # all that follows depends on it
 
 
 def _not_examined(topic: str, failed: str) -> Finding:

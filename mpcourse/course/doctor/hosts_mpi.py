@@ -15,7 +15,7 @@ from mpcourse.course.doctor.remote import CONNECT
 
 DEADLINE = 20.0  # seconds; a healthy start takes 1 to 2
 RANKS = Path(__file__).with_name("hosts_ranks.py")
-PORTS = range(1024, 32768)  # below those that the system gives to whoever connects
+PORTS = range(1024, 32768)  # below the ones that the system gives to outgoing connections
 
 LISTEN = "import socket; s = socket.create_server(('', %d)); s.settimeout(%d); s.accept()"
 TRY = """
@@ -29,7 +29,7 @@ while True:
         error = ""
     except OSError as raised:
         error = raised.strerror or str(raised)
-        if isinstance(raised, ConnectionRefusedError) and time.monotonic() < stop:  # nobody listens yet
+        if isinstance(raised, ConnectionRefusedError) and time.monotonic() < stop:  # no process listens yet
             time.sleep(0.1)
             continue
     break

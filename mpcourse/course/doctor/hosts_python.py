@@ -49,7 +49,7 @@ LOOK = 'printf "<%s><%s>" "$(command -v python)" "$(command -v mpirun)"; test -x
 
 
 def facts_here(topic: str) -> tuple[Finding, Facts | None]:
-    """What this machine has, with which the others are compared; no facts where ranks cannot run on it."""
+    """Return this machine's facts, with which others are compared; no facts where ranks cannot run on it."""
     try:
         facts = _facts(ask(PROGRAM % launch.mpirun().path, DEADLINE))
     except (UserError, Unanswered) as error:
@@ -121,11 +121,11 @@ def _same_path(here: Facts) -> str:
 
 
 def _facts(answer: Facts) -> Facts:
-    """The answer of PROGRAM, with MPI's names and versions instead of what it prints about itself."""
+    """Return the answer of PROGRAM, with MPI's names and versions instead of what it prints about itself."""
     versions = {name: named(*launch.identify(answer[name])) if answer[name] else "none" for name in ("MPI", "mpirun")}
     return answer | versions
 
 
 def _release(name: str, version: str) -> str:
-    """The part of a version that must not differ: not Python's third number, nor what torch was built for."""
+    """Return the part of a version that must not differ: not Python's third number, nor what torch was built for."""
     return {"Python": ".".join(version.split(".")[:2]), "torch": version.split("+")[0]}.get(name, version)

@@ -15,16 +15,20 @@ TAG = "mpcourse-rank "
 
 
 def read_facts(output: str) -> list[dict[str, Any]]:
-    """What ranks have written to `output`, in any order."""
+    """Return what ranks have written to `output`, in any order."""
     return [json.loads(text) for text in re.findall(rf"{TAG}(\{{.*?\}})", output)]
 
 
 def write_facts(**facts: object) -> None:
+    """Write a line that `read_facts` finds in the output of all ranks."""
     os.write(sys.stdout.fileno(), f"{TAG}{json.dumps(facts)}\n".encode())
 
 
 def main() -> None:
-    """What each rank does. It tells its host and rank before it waits for any other, but MPI_Init may have waited."""
+    """Write this rank's host and number, and then measure, with two ranks, what a message takes.
+
+    The first line is written before this rank waits for any other, but MPI_Init may have waited.
+    """
     from mpi4py import MPI
 
     from mpcourse.course.doctor.ranks import LARGE, SMALL, half_round_trip

@@ -1,4 +1,4 @@
-"""Shared memory of MPI runs that were killed: it stays taken until somebody removes it."""
+"""Shared memory of MPI runs that were killed: it stays taken until it is removed."""
 
 from mpcourse.common import shared_memory
 from mpcourse.course.doctor.finding import Finding
@@ -7,7 +7,7 @@ LITTLE = 100e6  # bytes
 
 
 def leftovers() -> Finding:
-    """What runs that ended out of order left in this machine's shared memory, of this user."""
+    """Find what this user's runs that ended out of order have left in this machine's shared memory."""
     left = shared_memory.abandoned()
     taken = sum(left.values())
     if not left:

@@ -1,4 +1,4 @@
-"""What the course stands on before any MPI: Python, torch, cores, threads, memory."""
+"""What the course needs before any MPI: Python, torch, cores, threads, memory."""
 
 import math
 import os
@@ -34,7 +34,7 @@ print(json.dumps(facts))
 
 
 def python() -> Finding:
-    """The interpreter that runs this, and whether it lives in a virtual environment."""
+    """Find the interpreter that runs this, and whether it lives in a virtual environment."""
     inside = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
     value = f"{platform.python_version()}, {shown(sys.executable)}"
     if sys.version_info[:2] < OLDEST_PYTHON:
@@ -47,7 +47,7 @@ def python() -> Finding:
 
 
 def torch(answer: "Future[dict[str, Any]]") -> Finding:
-    """torch's version, what it was built for, and the GPUs it sees (the course needs none)."""
+    """Find torch's version, what it was built for, and the GPUs it sees (the course needs none)."""
     try:
         facts = answer.result()
     except Unanswered as error:

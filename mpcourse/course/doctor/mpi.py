@@ -47,7 +47,7 @@ def mpi4py(answer: "Future[dict[str, Any]]") -> Finding:
 
 
 def mpirun(search: "Future[launch.Mpirun]") -> Finding:
-    """The launcher that the course uses, and whether the shell's `mpirun` is the same one."""
+    """Find the launcher that the course uses, and whether the shell's `mpirun` is the same one."""
     try:
         launcher = search.result()
     except UserError as error:

@@ -44,7 +44,7 @@ def half_round_trip(comm: Any, size: int, at_most: int, seconds: float) -> float
 
 
 def main(folder: Path) -> None:
-    """What each rank does."""
+    """Write this rank's number and, with two ranks, what it measures to `folder`."""
     from mpi4py import MPI
 
     from mpcourse.common.cuda_aware import cuda_aware

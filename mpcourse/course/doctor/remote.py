@@ -54,7 +54,7 @@ class Remote:
         return self._run([*self.ssh, host, f"export {self.mark}; {shlex.join(command)}"], [host], seconds)
 
     def ask(self, host: str, python: str, program: str, seconds: float) -> dict[str, Any]:
-        """The JSON object that the Python source `program` prints last, run by `python` on `host`."""
+        """Run the Python source `program` by `python` on `host`, and return the JSON object that it prints last."""
         done = self.run(host, [python, "-P", "-c", program], seconds)
         if done.status is None:
             raise Unanswered(f"no answer within {seconds:g} s")
@@ -87,13 +87,13 @@ class Remote:
             run([*self.ssh, host, f"sh -c {shlex.quote(END % self.mark)}"], 2 * CONNECT)
 
     def settings(self, host: str) -> Mapping[str, str]:
-        """What ssh's configuration says of `host`: hostname, user, proxyjump, ..."""
+        """Return what ssh's configuration says of `host`: hostname, user, proxyjump, ..."""
         lines = run([*self.ssh, "-G", host], CONNECT).output.splitlines()
         return dict(line.split(" ", 1) for line in lines if " " in line)
 
 
 @contextlib.contextmanager
 def remote(ssh: str) -> Iterator[Remote]:
-    """A way to hosts, as long as the `with` lasts."""
+    """Yield a way to hosts, which exists as long as the `with` lasts."""
     with tempfile.TemporaryDirectory(prefix="mpcourse-doctor-") as folder:
         yield Remote(ssh, Path(folder) / "ssh")

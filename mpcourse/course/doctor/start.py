@@ -49,7 +49,7 @@ def start() -> Start:
 
 
 def match(started: Start, launcher: launch.Mpirun, answer: "Future[dict[str, Any]]") -> Finding:
-    """Whether mpirun and mpi4py are of the same MPI: what counts is what the ranks say."""
+    """Find whether mpirun and mpi4py belong to the same MPI: what counts is what the ranks say."""
     library = mpi.library(answer)
     both = f"mpirun is {mpi.named(launcher.implementation, launcher.version)}, mpi4py uses {mpi.named(*library)}"
     if started.ranks == [(0, 2), (1, 2)]:

@@ -1,5 +1,6 @@
 """Run a command with a deadline, and leave no process of it behind."""
 
+import contextlib
 import json
 import os
 import re
@@ -70,7 +71,7 @@ def run(command: list[str], seconds: float, environment: Mapping[str, str] | Non
 
 
 def ask(program: str, seconds: float) -> dict[str, Any]:
-    """The JSON object that the Python source `program` prints last, run by this Python in a process of its own."""
+    """Run the Python source `program` in a process of its own, and return the JSON object that it prints last."""
     # -P: a torch.py that happens to lie in the current folder is not torch.
     done = run([sys.executable, "-P", "-c", program], seconds)
     if done.status is None:
@@ -91,10 +92,8 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     left += _marked(mark)
     while left and time.monotonic() < deadline:
         for one in left:
-            try:
+            with contextlib.suppress(psutil.Error):
                 one.kill()
-            except psutil.Error:
-                pass
         time.sleep(0.02)
         left = [one for one in left if _alive(one)] or _marked(mark)
 

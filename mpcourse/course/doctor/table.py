@@ -43,7 +43,7 @@ def report(json: bool = False, hosts: str = "", ssh: str = "ssh") -> int:
 
 
 def _typed(command: str) -> list[str]:
-    """A command as it is to be typed where the report is read.
+    """Return a command's lines as they are to be typed where the report is read.
 
     What `!export` sets in a notebook ends with that line's own shell: there it is %env, a variable a line.
     """

@@ -1,4 +1,4 @@
-"""The round: every topic once, in the order in which one thing stands on another."""
+"""Examine every topic once, each after the topics that it depends on."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

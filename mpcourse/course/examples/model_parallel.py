@@ -21,7 +21,7 @@ Gradients = list[torch.Tensor]
 
 
 def drawn(*modules: nn.Module) -> tuple[Any, ...]:
-    """The modules in float64, with parameters that are the same on every rank."""
+    """Return the modules in float64, with parameters that are the same on every rank."""
     draw = torch.Generator().manual_seed(0)
     for module in modules:
         for p in module.double().parameters():
@@ -35,11 +35,12 @@ def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
 
 
 def gradients(modules: Sequence[nn.Module]) -> Gradients:
+    """Return the gradients of all parameters that have one."""
     return [p.grad for module in modules for p in module.parameters() if p.grad is not None]
 
 
 def mlp(comm: Comm) -> tuple[Gradients, Gradients]:
-    """Example 1: a multilayer perceptron whose first and last part are on rank 0, and the middle one on rank 1."""
+    """Run example 1: a multilayer perceptron with its first and last part on rank 0, and its middle one on rank 1."""
     x, labels = numbers(7, 4), torch.tensor([0, 2, 1, 1, 0, 2, 0])
 
     def parts() -> tuple[Any, ...]:
@@ -82,7 +83,7 @@ class Decoder(nn.Module):
 
 
 def encoder_and_decoder(comm: Comm) -> tuple[Gradients, Gradients]:
-    """Example 2: a sequence-to-sequence model, its encoder on rank 0 and its decoder on rank 1."""
+    """Run example 2: a sequence-to-sequence model, its encoder on rank 0 and its decoder on rank 1."""
     source, given, target = numbers(3, 6, 4), numbers(3, 6, 4, seed=2), numbers(3, 6, 3, seed=3)
     encoder, decoder = drawn(Encoder(), Decoder(given))
     model = MultiNodeChainList(comm)
@@ -98,7 +99,7 @@ def encoder_and_decoder(comm: Comm) -> tuple[Gradients, Gradients]:
 
 
 def parallel_convolution(comm: Comm) -> tuple[Gradients, Gradients]:
-    """Example 3: a convolution whose output channels are spread over all ranks, each of which gets all of them.
+    """Run example 3: a convolution that spreads its output channels over all ranks and gathers them on every rank.
 
     Every rank computes the same loss, and losses of ranks are added (see `mpcourse.model_parallel.collective`): so each
     counts 1 / p.
@@ -117,6 +118,7 @@ EXAMPLES = {example.__name__: example for example in (mlp, encoder_and_decoder, 
 
 
 def main() -> None:
+    """Run all examples on two ranks, and compare their gradients with one process's."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD

@@ -35,7 +35,7 @@ from mpcourse.pipeline.ranks import PipelineRank
 ABOUT = "Train on real digits, a stage of the network on each rank, and draw when each rank worked."
 LAYERS = 2  # hidden layers of each part
 SEED = 0
-TIMED = 6  # steps of which one process alone takes the micro-batches, too, for the clock
+TIMED = 6  # steps for which one process alone also takes the micro-batches, for the clock
 
 
 def main() -> None:
@@ -68,10 +68,12 @@ def _options(rank: int) -> argparse.Namespace:
     picture = Path("pipeline.svg")
     parser.add_argument("--save", type=Path, default=picture, metavar="FILE", help="the picture (./pipeline.svg)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the timelines and figures, too")
-    with open(os.devnull, "w") as silence:  # one rank's complaint is enough
-        with contextlib.redirect_stderr(sys.stderr if rank == 0 else silence):
-            with contextlib.redirect_stdout(sys.stdout if rank == 0 else silence):
-                return parser.parse_args()
+    with (
+        open(os.devnull, "w") as silence,  # one rank's complaint is enough
+        contextlib.redirect_stderr(sys.stderr if rank == 0 else silence),
+        contextlib.redirect_stdout(sys.stdout if rank == 0 else silence),
+    ):
+        return parser.parse_args()
 
 
 def _run(comm: Comm, options: argparse.Namespace) -> int:
@@ -164,7 +166,7 @@ def _schedule(stages: int, options: argparse.Namespace) -> tuple[Schedule, int]:
 
 
 def _parts(count: int, data: Dataset, width: int) -> nn.Sequential:
-    """A network in `count` parts, the same on all ranks, each with LAYERS hidden layers.
+    """Make a network in `count` parts, the same on all ranks, each with LAYERS hidden layers.
 
     Of tanh: where rounding switches a ReLU, a gradient jumps, and two runs soon differ by more than rounding.
     """

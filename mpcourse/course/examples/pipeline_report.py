@@ -35,7 +35,7 @@ def compare(whole: nn.Module, parts: nn.Module, steps: int) -> dict[str, Any]:
 
 
 def difference(figures: dict[str, Any]) -> str:
-    """What `compare` found, in words."""
+    """Say in words what `compare` found."""
     steps, off, rounding = counted(figures["steps"], "step"), figures["difference"], figures["rounding"]
     if off <= rounding:
         return (
@@ -51,15 +51,16 @@ def difference(figures: dict[str, Any]) -> str:
 
 
 def later_steps(executions: list[Execution]) -> tuple[Execution, list[Execution]]:
-    """Of the second half of all steps, in milliseconds: the one of median length, and all, from short to long.
+    """Return the step of median length of the second half of all steps, and that half by length, in milliseconds.
 
-    executions: of all steps, in seconds. All that is reported of a step is of that one, so that its figures agree.
+    executions: of all steps, in seconds. All figures of a step are those of the median one, so that they agree.
     """
     later = sorted((_in_ms(e) for e in executions[len(executions) // 2 :]), key=lambda e: e.makespan)
     return later[len(later) // 2], later
 
 
 def report(ranks: int, options: argparse.Namespace, figures: dict[str, Any], step: Execution, accuracy: float) -> None:
+    """Print what the training has learnt and how long a step took."""
     pieces = counted(options.microbatches, "micro-batch")
     print(f"{options.schedule}: {counted(ranks, 'rank')}, {pieces} a batch of {options.batch}")
     losses = figures["losses"]
@@ -96,7 +97,7 @@ def draw(
     later: list[Execution],
     figures: dict[str, Any],
 ) -> None:
-    """A measured step, beside what the replay says of actions that take what they took on average in `later` steps."""
+    """Show a measured step beside the replay of actions that take their average times in `later` steps."""
     predicted = replay(schedule, measured_costs(later))
     equal = replay(schedule)
     _say(

@@ -64,6 +64,7 @@ def take_leave() -> None:
 
 
 def main() -> None:
+    """Have the server run a process, and end with its exit status."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     answer = b""
     try:

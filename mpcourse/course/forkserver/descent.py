@@ -23,7 +23,7 @@ def subreaper(on: bool = True) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The ids of a process's children; none where it has ended."""
+    """Return the ids of a process's children; none where it has ended."""
     children: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -21,7 +21,9 @@ CALL = "--call"  # with MODULE:FUNCTION, instead of a program: a function of a m
 
 @dataclass
 class Wanted:
-    """asked: "arguments" as Python would take them (FILE, -m MODULE, -c CODE, or --call MODULE:FUNCTION, and what
+    """A process as a client asks for it.
+
+    asked: "arguments" as Python would take them (FILE, -m MODULE, -c CODE, or --call MODULE:FUNCTION, and what
     follows), "environment", "folder", "files": the numbers which the open files in `files` are to have, and perhaps
     "cores", to which it is bound. Hash values of strings are the server's, and so alike in all that it forks.
     """
@@ -74,7 +76,7 @@ class Wanted:
         os._exit(status)
 
     def _main(self) -> Callable[[], Any]:
-        """What its arguments mean."""
+        """Return the call that the arguments ask for."""
         arguments = list(self.asked["arguments"])
         safe = arguments[0] == "-P"
         if safe:
@@ -101,7 +103,7 @@ class Wanted:
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status of a program that ends with this exception, which is told as Python tells it."""
+    """Return the exit status of a program that ends with this exception, after printing it as Python does."""
     if not isinstance(error, SystemExit):
         return _told(error)
     if error.code is None:
@@ -114,14 +116,14 @@ def status_of(error: BaseException) -> int:
 
 def _told(error: BaseException) -> int:
     while error.__traceback__ and error.__traceback__.tb_frame.f_globals.get("__name__") in ("runpy", __name__):
-        error.__traceback__ = error.__traceback__.tb_next  # nobody is above a program that was started from nothing
+        error.__traceback__ = error.__traceback__.tb_next  # a program that was started from nothing has no caller
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as asked:
         return status_of(asked)
     except BaseException as another:
         print("Error in sys.excepthook:", file=sys.stderr)
-        assert another.__traceback__  # of which the first frame is this one
+        assert another.__traceback__  # its first frame is this one
         another.__traceback__ = another.__traceback__.tb_next
         sys.__excepthook__(type(another), another, another.__traceback__)
         print("\nOriginal exception was:", file=sys.stderr)

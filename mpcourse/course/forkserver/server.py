@@ -2,9 +2,9 @@
 
 python -P -m mpcourse.course.forkserver.server SOCKET MODULE...
 
-It imports the modules, and listens at SOCKET until its standard input is closed. Whoever connects
-(client.py, or `Forks.start`) says what process it wants, hands over its open files, and is told how the
-process ended. When whoever asked has gone, the process is killed. No process runs any code of the one before it.
+It imports the modules, and listens at SOCKET until its standard input is closed. A client (client.py, or `Forks.start`)
+says what process it wants, hands over its open files, and learns how the process ended. When the client that asked has
+gone, the process is killed. No process runs any code of the one before it.
 
 Nothing that a process starts escapes. Each is a "child subreaper": in whatever session or group its descendants hide,
 one that loses its parent becomes its child. When it has ended itself they become the server's children, which the
@@ -30,7 +30,7 @@ from mpcourse.course.forkserver.process import Wanted
 
 @dataclass
 class Process:
-    """A process that lives, or whose end nobody has taken note of yet. connection: whoever asked for it."""
+    """A process that lives, or whose end has not been noted yet. connection: to the client that asked for it."""
 
     group: str
     connection: socket.socket
@@ -48,11 +48,11 @@ class Server:
     path: str = ""
     processes: dict[int, Process] = field(default_factory=dict)
     waiting: list[tuple[str, socket.socket]] = field(default_factory=list)
-    ended: list[socket.socket] = field(default_factory=list)  # told how their process ended, and not closed yet
+    ended: list[socket.socket] = field(default_factory=list)  # know how their process ended, and are not closed yet
     sources: dict[str, int] = field(default_factory=lambda: sources())  # as they were when they were imported
 
     def serve(self) -> Wanted | None:
-        """Returns None when there is no more to do; and, in each process that was asked for, what that is to be."""
+        """Serve until there is no more to do, then return None; in each forked process, return what it is to be."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -70,7 +70,7 @@ class Server:
                     self.ended.remove(connection)
                     connection.close()
             self.reap()
-            if 0 in ready:  # closed: whoever started this server is gone
+            if 0 in ready:  # closed: the process that started this server is gone
                 self.end()
                 remove(self.path)
                 return None
@@ -120,7 +120,7 @@ class Server:
                     process.connection.sendall(str(status).encode())
                     process.connection.shutdown(socket.SHUT_WR)
                 except OSError:
-                    pass  # it was killed because nobody wants it any more
+                    pass  # it was killed because its client has gone
                 self.ended.append(process.connection)
         orphans = set(children(os.getpid())) - set(self.processes)
         for orphan in orphans:
@@ -155,8 +155,9 @@ def sources() -> dict[str, int]:
 
 
 def receive(connection: socket.socket) -> tuple[dict, list[int]]:
-    """A request, and the files that came with it. Raises what socket and marshal do for others; ValueError where it
-    breaks off.
+    """Receive a request, and the files that came with it.
+
+    Raises ValueError where it breaks off, and what socket and marshal raise for other faults.
     """
     first, files, _, _ = socket.recv_fds(connection, 8, 253, socket.MSG_CMSG_CLOEXEC)
     length, text = int.from_bytes(first, "big"), b""
@@ -198,13 +199,12 @@ def remove(path: str) -> None:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def main() -> None:
+    """Import the modules and serve; in each forked process, become the process that was asked for."""
     path, *modules = sys.argv[1:]
     subreaper()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -27,7 +27,7 @@ class Started(Protocol):
     """A process that was started. `close` ends it, if it has not ended, and all that it has started."""
 
     def poll(self, seconds: float = 0.0) -> int | None:
-        """The exit status, as subprocess.Popen has it, once it has ended; waits up to `seconds` for that."""
+        """Return the exit status, as subprocess.Popen has it, or None; waits up to `seconds` for the end."""
 
     def close(self) -> None: ...
 
@@ -39,15 +39,15 @@ class Starter(Protocol):
     """
 
     def command(self, *arguments: str) -> list[str]:
-        """A command that runs Python with `arguments`; for a launcher such as mpirun."""
+        """Return a command that runs Python with `arguments`; for a launcher such as mpirun."""
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, output: int) -> Started:
         """Start Python with `arguments`; its standard output and error go to the file descriptor `output`."""
 
     def end(self, group: str, seconds: float = 10.0) -> None:
-        """Wait until those processes have ended whose environment says by the variable GROUP that they are of `group`.
+        """Wait until those processes have ended whose environment has the variable GROUP with the value `group`.
 
-        They end when whoever asked for them has gone. TimeoutError where they do not.
+        They end when the process that asked for them has gone. Raises TimeoutError where they do not.
         """
 
 
@@ -57,8 +57,10 @@ def offered() -> bool:
 
 
 def python() -> Starter:
-    """What starts Python processes quickest here: the server that the environment names, if it listens and no file of
-    the course has been changed since it imported them; else Plain.
+    """Return what starts Python processes quickest here.
+
+    It is the server that the environment names, if it listens and no file of the course has been changed since it
+    imported them; else Plain.
     """
     path = os.environ.get(ADDRESS)
     if path and offered() and (server := Forks(path)).current():
@@ -67,7 +69,7 @@ def python() -> Starter:
 
 
 def serving(path: str, modules: Sequence[str]) -> list[str]:
-    """The command that is a server which listens at `path`."""
+    """Return the command that runs a server which listens at `path`."""
     return [sys.executable, "-P", "-m", "mpcourse.course.forkserver.server", path, *modules]
 
 
@@ -97,11 +99,11 @@ class Forks:
         self.path = path
 
     def listening(self) -> str:
-        """The path, once the server has begun."""
+        """Return the path, once the server has begun."""
         return self.path
 
     def command(self, *arguments: str) -> list[str]:
-        """A command that has the server run Python with `arguments`; for a launcher such as mpirun."""
+        """Return a command that has the server run Python with `arguments`; for a launcher such as mpirun."""
         return [sys.executable, "-I", "-S", str(CLIENT), self.listening(), *arguments]
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, output: int) -> "Started":
@@ -117,7 +119,7 @@ class Forks:
     def end(self, group: str, seconds: float = 10.0) -> None:
         """Wait until those processes have ended whose environment has the variable GROUP with the value `group`.
 
-        They end when whoever asked for them has gone. Raises TimeoutError where one is left after `seconds`.
+        They end when the process that asked for them has gone. Raises TimeoutError where one is left after `seconds`.
         """
         try:
             with self._ask({"wait_for": group}) as connection:
@@ -149,9 +151,9 @@ class ForkServer(Forks):
 
     It ends with this process, or by `close`.
 
-    It starts at once and imports while this process goes on; whoever asks before it is ready waits. If it was killed,
-    the next process that is asked for starts another, which listens at the same path: others may know it from the
-    environment.
+    It starts at once and imports while this process goes on; a client that asks before it is ready waits. If it was
+    killed, the next process that is asked for starts another, which listens at the same path: others may know it from
+    the environment.
 
     environment: what the server itself runs in, by which libraries choose their numbers of threads when imported.
     """
@@ -171,7 +173,7 @@ class ForkServer(Forks):
             serving(self.path, self.modules),
             stdin=subprocess.PIPE,
             env=self.environment,
-            start_new_session=True,  # Ctrl-C is for whoever uses it
+            start_new_session=True,  # Ctrl-C is for the program that uses it
         )
 
     @property
@@ -179,8 +181,8 @@ class ForkServer(Forks):
         return self._process.pid
 
     def listening(self) -> str:
-        """The path, once the server has begun. RuntimeError where it cannot."""
-        if self._process.poll() is not None:  # it was killed, by what it has forked perhaps, of which some may live
+        """Return the path, once the server has begun. Raises RuntimeError where it cannot."""
+        if self._process.poll() is not None:  # it was killed; processes that it has forked may still live
             end_all(self.environment[GROUP])
             self._start()
         if not begun(self._process, self.path):
@@ -233,7 +235,7 @@ class Forked:
         self._status: int | None = None
 
     def poll(self, seconds: float = 0.0) -> int | None:
-        """The exit status, as subprocess.Popen has it, once it has ended; waits up to `seconds` for that."""
+        """Return the exit status, as subprocess.Popen has it, or None; waits up to `seconds` for the end."""
         if self._status is None:
             self._connection.settimeout(seconds or 0.0001)
             try:
@@ -254,7 +256,7 @@ class Plain:
     """Processes that are started one by one, each from nothing."""
 
     def command(self, *arguments: str) -> list[str]:
-        """A command that runs Python with `arguments` from nothing; for a launcher such as mpirun."""
+        """Return a command that runs Python with `arguments` from nothing; for a launcher such as mpirun."""
         safe = ["-P"] if arguments[0] == "-P" else []
         kind, *rest = arguments[len(safe) :]
         if kind != CALL:

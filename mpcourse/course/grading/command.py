@@ -24,9 +24,9 @@ from mpcourse.course.grading.submissions import Submission, find_submissions
 
 
 def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
-    """Exit status: 0 if all answers that were handed in were checked, right or wrong; 1 if some could not be.
+    """Run `mpcourse grade`. Returns exit status 0 if all answers were checked, right or wrong, and 1 if some were not.
 
-    starter: of the processes that check, as tests give one; else a fork server of this command's own.
+    starter: starts the processes that check; by default a fork server of this command's own.
     """
     course = load_course()
     wanted = {course.find(name).name for name in options.only}
@@ -35,11 +35,7 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
     if jobs < 1 or options.memory <= 0 or not 0 < options.similar <= 1:
         raise UserError("--jobs is at least 1, --memory more than 0, --similar from 0 to 1")
     submissions = find_submissions(options.submissions, exercises)
-    for path in (options.csv, options.html):
-        if path:
-            check_writable(path)
-    if options.junit:
-        _make_folder(options.junit)
+    _check_outputs(options)
     state = State(options.state)
     began = time.monotonic()
 
@@ -62,15 +58,7 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
         "most of the class has does not count",
     ]
     report = Report(exercises, graded, *_alike(course, exercises, submissions, options.similar), about)
-    if options.csv:
-        write(options.csv, as_csv(report))
-    if options.html:
-        write(options.html, as_html(report))
-    if options.junit:
-        for student, row in report.rows().items():
-            write(options.junit / f"{student}.xml", junit([g.verdict for g in row.values()]))
-    if not (options.csv or options.html or options.junit):
-        print(as_csv(report), end="")
+    _write_report(report, options)
     missed = sum(g.verdict.kind == NOT_CHECKED for g in graded)
     for line in about[:2]:
         tell(line)
@@ -81,6 +69,28 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raise UserError now, before answers are checked, if a report could not be written afterwards."""
+    for path in (options.csv, options.html):
+        if path:
+            check_writable(path)
+    if options.junit:
+        _make_folder(options.junit)
+
+
+def _write_report(report: Report, options: argparse.Namespace) -> None:
+    """Write the report in all forms that the options ask for, or print it as CSV if they ask for none."""
+    if options.csv:
+        write(options.csv, as_csv(report))
+    if options.html:
+        write(options.html, as_html(report))
+    if options.junit:
+        for student, row in report.rows().items():
+            write(options.junit / f"{student}.xml", junit([g.verdict for g in row.values()]))
+    if not (options.csv or options.html or options.junit):
+        print(as_csv(report), end="")
 
 
 def _make_folder(folder: Path) -> None:
@@ -94,7 +104,7 @@ def _make_folder(folder: Path) -> None:
 def _alike(
     course: Course, exercises: list[Exercise], submissions: list[Submission], threshold: float
 ) -> tuple[list[Pair], list[Copy]]:
-    """Answers that are like another student's, and those that are like the solution."""
+    """Return the answers that are like another student's, and those that are like the solution."""
     pairs: list[Pair] = []
     copied: list[Copy] = []
     for exercise in exercises:

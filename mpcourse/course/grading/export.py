@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def torch_from(index: str | None, pip: str) -> str:
-    """The command that installs torch, before the wheel asks for it: from a package index, by `pip`."""
+    """Return the command that installs torch, before the wheel asks for it: from a package index, by `pip`."""
     return f"{pip} install --quiet torch" + (f" --index-url {shlex.quote(index)}" if index else "")
 
 
@@ -165,7 +165,7 @@ def nbgrader(course: Course, exercises: Sequence[Exercise], folder: Path, wheel:
 
 
 def notebook(exercise: Exercise, solution: str) -> nbformat.NotebookNode:
-    """The text, a cell that writes the answer's file, and the cell that nbgrader grades."""
+    """Make a notebook: the text, a cell that writes the answer's file, and the cell that nbgrader grades."""
     marked = re.sub(r"^([ \t]*)# solution: ([^\n]+)$", r"\1# \2\n\1### BEGIN SOLUTION", solution, flags=re.MULTILINE)
     marked = re.sub(r"^([ \t]*)# end of solution[ \t]*$", r"\1### END SOLUTION", marked, flags=re.MULTILINE)
     v4 = nbformat.v4
@@ -190,7 +190,7 @@ def notebook(exercise: Exercise, solution: str) -> nbformat.NotebookNode:
 def _cell(
     cell: nbformat.NotebookNode, name: str, points: int = 0, solution: bool = False, locked: bool = False
 ) -> nbformat.NotebookNode:
-    """The cell as nbgrader's schema 3 marks it."""
+    """Mark a cell as nbgrader's schema 3 does, and return it."""
     cell["id"] = re.sub(r"\W", "-", name)[:64]
     marks = {"grade": points > 0, "solution": solution, "locked": locked, "task": False, "schema_version": 3}
     cell.metadata["nbgrader"] = marks | {"grade_id": name, "cell_type": cell.cell_type}

@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def _limit(task: Task) -> None:
-    """What this process and all that it starts may use."""
+    """Limit what this process and all that it starts may use."""
     page = os.sysconf("SC_PAGE_SIZE")
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * page if sys.platform == "linux" else 4 << 30
     most = taken + int(task.gibibytes * (1 << 30))

@@ -17,7 +17,9 @@ from mpcourse.course.page import cells, page, table
 
 @dataclass(frozen=True)
 class Report:
-    """graded: student by student, each in the order of `exercises`. pairs, copies: answers that are like another
+    """The verdicts on a class's answers.
+
+    graded: student by student, each in the order of `exercises`. pairs, copies: answers that are like another
     student's, or like the course's solution. about: lines on how this was checked.
     """
 
@@ -36,7 +38,7 @@ class Report:
 
 
 def misconception(verdict: Verdict) -> str:
-    """What verdicts are counted by: the sentence on the likely misconception, else what happened."""
+    """Return what verdicts are counted by: the sentence on the likely misconception, else what happened."""
     return verdict.why or verdict.headline
 
 
@@ -57,8 +59,9 @@ def counts(graded: Sequence[Graded]) -> list[tuple[str, str, str, int]]:
 
 
 def as_csv(report: Report) -> str:
-    """A row a student: the kind of each verdict, and how many passed. A name that a spreadsheet takes for a formula has
-    an apostrophe before it.
+    """Write a row for each student: the kind of each verdict, and how many passed.
+
+    A name that a spreadsheet takes for a formula has an apostrophe before it.
     """
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
@@ -123,7 +126,7 @@ def as_html(report: Report) -> str:
 
 
 def _cells(report: Report, lessons: Sequence[str]) -> list[list[str]]:
-    """A row a student: the name, how many passed, and for each lesson a sign for each of its exercises."""
+    """Make a row for each student: the name, how many passed, and for each lesson a sign for each of its exercises."""
     copied = {(copy.student, copy.exercise): copy.share for copy in report.copies}
     rows = []
     for student, row in report.rows().items():

@@ -15,7 +15,7 @@ SECONDS = 900.0  # of one exercise; the check itself ends long before
 
 
 def results(base: Path) -> dict[str, Any]:
-    """The results of the submission in `base`. Which exercises count, and how much, is in source/points.json."""
+    """Return the results of the submission in `base`. Which exercises count, and how much, is in source/points.json."""
     points: dict[str, float] = json.loads((base / "source" / "points.json").read_text(encoding="utf-8"))
     return {"tests": [_result(base / "submission", name, most) for name, most in points.items()]}
 

@@ -47,7 +47,7 @@ class Graded:
 class Grader:
     """Checks answers of one course, each in a process of its own.
 
-    hidden: folders of which no answer sees anything. starter: what starts the processes. isolated: whether in
+    hidden: folders that no answer can see. starter: what starts the processes. isolated: whether in
     namespaces, where the system has them; why not is in `refused`, an empty text where it has.
     """
 
@@ -130,7 +130,7 @@ def grade(
     jobs: int,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Graded]:
-    """The verdicts on all answers, student by student. Alike answers to one exercise are checked once.
+    """Return the verdicts on all answers, student by student. Equal answers to one exercise are checked once.
 
     state: what it holds already is not checked again. jobs: how many answers are checked at once. tell: is called with
     a line for each answer checked.
@@ -195,7 +195,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def shown() -> list[Path]:
-    """What Python, the library and MPI consist of."""
+    """Return the folders that Python, the library and MPI consist of."""
     folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, *(p for p in sys.path if p.endswith("-packages"))]
     folders += [site.getusersitepackages(), os.path.dirname(os.path.dirname(os.path.realpath(find_mpirun())))]
     folders += [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isabs(p)]
@@ -203,7 +203,7 @@ def shown() -> list[Path]:
 
 
 def class_environment() -> dict[str, str]:
-    """The environment of checks: of the teacher's own only what they need."""
+    """Return the environment of checks: of the teacher's own only what they need."""
     given = rank_environment()
     kept = {name: given[name] for name in PASSED_ON if name in given}
     mpis = {k: v for k, v in given.items() if k.startswith(("OMPI_", "PRTE_", "OMP_", "UCX_"))}
@@ -212,7 +212,7 @@ def class_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def starter_for(exercises: Sequence[Exercise]) -> Iterator[Starter]:
-    """A fork server that has imported what checks of `exercises` need, and ends with this context."""
+    """Yield a fork server that has imported what checks of `exercises` need, and ends with this context."""
     if not offered():
         yield Plain()
         return

@@ -1,7 +1,7 @@
 """Answers of different students that are more alike than the task explains.
 
-Fingerprints as in Schleimer, Wilkerson & Aiken, Winnowing (SIGMOD 2003): hashes of runs of TOKENS tokens, of which each
-window of WINDOW keeps the smallest. Names that the answer itself gives, docstrings and comments do not count.
+Fingerprints as in Schleimer, Wilkerson & Aiken, Winnowing (SIGMOD 2003): hashes of runs of TOKENS tokens; each window
+of WINDOW hashes keeps the smallest. Names that the answer itself gives, docstrings and comments do not count.
 """
 
 import ast
@@ -42,7 +42,7 @@ class Copy:
 def copies(
     exercise: str, answers: Sequence[tuple[str, str]], stub: str, solution: str, threshold: float = THRESHOLD
 ) -> list[Copy]:
-    """The students whose answers share at least `threshold` of their fingerprints with the solution.
+    """Return the students whose answers share at least `threshold` of their fingerprints with the solution.
 
     answers: student and text. What is in the stub does not count. None where the solution is too short to tell a copy
     from an answer of one's own.
@@ -59,7 +59,7 @@ def copies(
 def similar(
     exercise: str, answers: Sequence[tuple[str, str]], known: Iterable[str], threshold: float = THRESHOLD
 ) -> list[Pair]:
-    """The pairs of students whose answers share at least `threshold` of their fingerprints, the most alike first.
+    """Return the pairs of students whose answers share at least `threshold` of their fingerprints, most alike first.
 
     answers: student and text. known: texts that everybody may have used: the stub, the solution. What is in them does
     not count, and neither does, in classes of at least six, what more than half of the class has written.

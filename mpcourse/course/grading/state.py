@@ -13,7 +13,7 @@ from mpcourse.course.check.manifest import PACKAGE, Course, Exercise
 
 
 def checker_version(course: Course) -> str:
-    """A hash of the library, of which checks are part, and of this course's stubs' sources and check modules."""
+    """Return a hash of the library, with its checks, and of the sources of this course's stubs and check modules."""
     digest = hashlib.sha256()
     for path in [*sorted(PACKAGE.rglob("*.py")), *sorted((course.root / "solutions").glob("*.py"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -21,7 +21,7 @@ def checker_version(course: Course) -> str:
 
 
 def key_of(version: str, exercise: Exercise, answer: str, gibibytes: float) -> str:
-    """What the verdict depends on: the checker, the exercise as the manifest has it, the answer and its limits."""
+    """Return a hash of what the verdict depends on: the checker, the manifest's exercise, the answer and its limits."""
     asked = json.dumps([version, asdict(exercise), answer, gibibytes])
     return hashlib.sha256(asked.encode()).hexdigest()
 

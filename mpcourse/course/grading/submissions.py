@@ -24,9 +24,9 @@ class Submission:
 
 
 def find_submissions(folder: Path, exercises: Sequence[Exercise]) -> list[Submission]:
-    """What the students whose folders lie in `folder` have handed in, in the order of names.
+    """Return what the students whose folders lie in `folder` have handed in, in the order of names.
 
-    Files are called as their exercises, such as e05_exchange.py. Where somebody handed in a whole course, the files of
+    Files are called as their exercises, such as e05_exchange.py. Where a student handed in a whole course, the files of
     its folder exercises/ count, and no others. Hidden folders do not count. Raises UserError for what cannot be graded:
     no folders, one that cannot be read, a link that leads out of the student's folder, two files for one exercise.
     """
@@ -73,7 +73,7 @@ def _of(folder: Path, wanted: dict[str, str]) -> Submission:
 
 
 def _refuse_link(path: Path, folder: Path) -> None:
-    """A link within the student's folder is as good as a file; one that leads elsewhere would show it."""
+    """Refuse a link that leads out of the student's folder; within it a link is as good as a file."""
     target = Path(os.path.realpath(path))
     if not target.is_relative_to(os.path.realpath(folder)) or not target.exists():
         raise UserError(f"{path} is a link that leads out of the student's folder: remove it, or put the file there")

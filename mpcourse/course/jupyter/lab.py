@@ -106,7 +106,7 @@ def _terminal_options(programs: str) -> list[str]:
     try:
         start.write_text(f'[ -f ~/.bashrc ] && . ~/.bashrc\nexport PATH={shlex.quote(programs)}:"$PATH"\n')
     except OSError:
-        return []  # somebody else's environment: the terminals are then as Jupyter makes them
+        return []  # another user's environment: the terminals are then as Jupyter makes them
     return [f"--ServerApp.terminado_settings={ {'shell_command': [bash, '--init-file', str(start)]} }"]
 
 

@@ -3,9 +3,9 @@
 .mpcourse/installed.json    the version, and the SHA-256 of each file as mpcourse wrote it
 .mpcourse/progress.json     see mpcourse/course/check/progress.py
 
-An update replaces what nobody has touched. What the learner has edited stays, and the new version is put beside it.
-Each file is written whole or not at all, and installed.json last. So an update that was interrupted has lost nothing,
-and the next one does the rest.
+An update replaces files that have not been changed. What the learner has edited stays, and the new version is put
+beside it. Each file is written whole or not at all, and installed.json last. So an update that was interrupted has lost
+nothing, and the next one does the rest.
 """
 
 import contextlib

@@ -22,10 +22,10 @@ class Originals:
 
 
 def originals(root: Path | None = None) -> Originals:
-    """What this mpcourse makes a learner's folder of; of a clone's texts, where that is what is installed.
+    """Return the files of a learner's folder; they come from a clone where one is installed.
 
-    root: where lessons, manifest and solutions are, if not in this mpcourse. Exercises are made from the solutions, for
-    those in a clone may hold somebody's answers. Raises UserError where something is missing.
+    root: where lessons, manifest and solutions are, if not in this mpcourse. Exercises are made from the solutions,
+    because the exercises in a clone may hold a learner's answers. Raises UserError where something is missing.
     """
     course = load_course(root or source())
     try:
