@@ -16,7 +16,7 @@ from mpcourse.course.commands.parser import OneLineParser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 0 all is well, 1 an answer or the machine failed, 2 the command could not be done."""
+    """Run a command. Exit status: 0 all is well, 1 an answer or the machine failed, 2 it could not be done."""
     for name in ("SIGTERM", "SIGHUP"):  # so that what was started is ended, as after Ctrl-C
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda number, frame: sys.exit(128 + number))

@@ -40,5 +40,5 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> str
 
 
 def cells(values: Sequence[object]) -> list[str]:
-    """Cells of a row, each with the text of a value."""
+    """Return a row's cells, each with the text of a value."""
     return [f"<td>{escape(str(value))}</td>" for value in values]

@@ -17,8 +17,8 @@ def marked(mark: str) -> list[psutil.Process]:
     processes = []
     for process in psutil.process_iter():
         try:
-            marked_so = process.pid != os.getpid() and process.environ().get(MARK) == mark
-            if marked_so and process.status() != psutil.STATUS_ZOMBIE:
+            carries = process.pid != os.getpid() and process.environ().get(MARK) == mark
+            if carries and process.status() != psutil.STATUS_ZOMBIE:
                 processes.append(process)
         except (psutil.Error, OSError):
             continue  # another user's, or gone
@@ -26,7 +26,7 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def end_all(mark: str, seconds: float = 5.0) -> list[int]:
-    """Kill all processes that carry `mark`; their ids. Repeats until none is left, as one may be starting another."""
+    """Kill all processes that carry `mark`; return their ids. Repeats until none is left: one may start another."""
     ended: list[int] = []
     deadline = time.monotonic() + seconds
     while (processes := marked(mark)) and time.monotonic() < deadline:

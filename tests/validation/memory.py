@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16}
 
 
 def memory(runs: int = 1) -> Iterator[Record]:
-    """By how much the peaks of 48 models are off, in percent, for six kinds of run. Bytes are exact: one run is all.
+    """Compare the peaks of 48 models in percent, for six kinds of run. Bytes are exact, so one run is enough.
 
     Raises UserError where the libraries of the models are not installed.
     """
@@ -92,7 +92,7 @@ def _checkpoint_blocks(net: nn.Module) -> None:
 
 
 def run(model: Model, kind: str, net: nn.Module, device: torch.device) -> None:
-    """Two steps of AdamW (the first makes its state), or two evaluations."""
+    """Run two steps of AdamW (the first makes its state), or two evaluations."""
     size, parts = model.shape[0], 2 if kind == "accumulate" else 1
 
     def logits() -> torch.Tensor:

@@ -33,7 +33,7 @@ class Model:
     library: str = "transformers"
 
     def make(self) -> torch.nn.Module:
-        """With weights as they are allocated."""
+        """Make the network, with weights as they are allocated."""
         if find_spec("torchvision"):  # the other libraries import it where it is
             load_torchvision()
         if self.library == "timm":
@@ -54,7 +54,7 @@ class Model:
             return kind(kind.config_class(use_cache=False, **self.config))
 
     def batch(self, device: torch.device, dtype: torch.dtype, size: int) -> dict[str, Tensor]:
-        """Of `size` examples."""
+        """Make a batch of `size` examples."""
         shape = (size, *self.shape[1:])
         if self.library != "transformers":
             x = torch.zeros(shape, dtype=dtype, device=device)
@@ -82,7 +82,7 @@ class Model:
 
 
 def load_torchvision() -> Any:
-    """torchvision, also where its compiled operations do not fit this torch: no model here calls them."""
+    """Import torchvision, also where its compiled operations do not fit this torch: no model here calls them."""
     import contextlib
 
     schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"

@@ -31,7 +31,7 @@ def row(name: str, counts: list[tuple[int, int]]) -> str:
 
 
 def off(ours: int, theirs: int) -> str:
-    """`+0.01 %`; rounded to nothing: `0`."""
+    """Write a deviation as `+0.01 %`, or as `0` where it rounds to nothing."""
     text = f"{100 * (ours / theirs - 1):+.2f} %"
     return "0" if text[1:] == "0.00 %" else text
 

@@ -13,7 +13,7 @@ PROMISED = ("model parallel", 12, 20)
 
 
 def pipelines(runs: int = 1) -> Iterator[Record]:
-    """PyTorch's tutorial, with one fitted efficiency, and torchgpipe's speedups, with none.
+    """Predict PyTorch's tutorial, with one fitted efficiency, and torchgpipe's speedups, with none.
 
     Virtual time is arithmetic, so one run is all that there is.
     """

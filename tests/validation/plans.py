@@ -58,7 +58,7 @@ FIGURE_13 = Trained(162.2, 128, 20_480, 32, 8, 8, 64, 128, 0, microbatch=1, chun
 
 
 def plans(runs: int = 1) -> Iterator[Record]:
-    """All rows, and how long the search takes. Time there is arithmetic."""
+    """Find all rows, and how long the search takes. Their time is computed."""
     for row in PTD_P:
         name = f"PTD-P, {row.parameters:g} B on {row.gpus}, {' x '.join(map(str, row.grid))}"
         yield from _beside(name, predicted(row, layers_of(row)), PROMISE)
@@ -88,7 +88,7 @@ def _beside(name: str, row: Row, promise: float | None = None) -> Sequence[Recor
 
 
 def _search_time() -> Record:
-    """Seconds of a core for 10 000 candidates, with the runs of layers, but without making the models."""
+    """Measure the seconds of a core for 10 000 candidates, with the runs of layers, but without making the models."""
     row = PTD_P[6]
     layers = layers_of(row)
     for tensor in (1, 2, 4, 8):
@@ -101,7 +101,7 @@ def _search_time() -> Record:
 
 
 def figure_13(batch: int) -> dict[Sizes, float]:
-    """Seconds of a step of figure 13's model on each grid whose tensor axis stays in a node.
+    """Predict the seconds of a step of figure 13's model on each grid whose tensor axis stays in a node.
 
     batch: sequences.
     """

@@ -30,7 +30,7 @@ class BertLarge(nn.Module):
             self.head = nn.Linear(width, 2)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, tokens) -> the loss."""
+        """Return the loss of words (batch, tokens)."""
         batch, tokens = words.shape
         mask = torch.zeros(batch, 1, 1, tokens, device=words.device)
         x = F.dropout(self.norm(self.words(words) + self.positions(torch.zeros_like(words[0]))), 0.1)
@@ -83,7 +83,7 @@ class SSD300(nn.Module):
         self.classes = nn.ModuleList(nn.Conv2d(n, 81 * b, 3, padding=1) for n, b in zip(sizes, boxes, strict=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, 3, 300, 300) -> the loss: of places, and of the classes with the hardest negatives."""
+        """Return the loss of images (batch, 3, 300, 300): of places, and of classes with the hardest negatives."""
         maps = [self.body(x)]
         for block in self.blocks:
             maps.append(block(maps[-1]))
@@ -121,7 +121,7 @@ class NNUNet(nn.Module):
         self.head = conv(widths[0], 4, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, 4, ...) -> the loss: of overlaps (Dice), and cross-entropy."""
+        """Return the loss of volumes (batch, 4, ...): of overlaps (Dice), and cross-entropy."""
         kept = []
         for block in self.down:
             x = block(x)
@@ -150,7 +150,7 @@ class GNMT(nn.Module):
         self.head = nn.Linear(width, words)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(batch, tokens), the source and as many of the target -> the loss."""
+        """Return the loss of words (batch, tokens), which are the source and as many of the target."""
         words = words.t()
         x = self.both(F.dropout(self.words(words), 0.2))[0]
         x = self.read[0](F.dropout(x, 0.2))[0]

@@ -180,17 +180,17 @@ class Row:
 
     @property
     def precision(self) -> str:
-        """As the table of the page calls it."""
+        """Return the name that the page's table gives it."""
         return "mixed" if self.mixed else "TF32" if GPUS[self.gpu].tf32 else "float32"
 
     @property
     def doubt(self) -> str:
-        """What its own table says against it."""
+        """Return what its own table says against it."""
         return DOUBTS.get((self.network, self.gpu), "")
 
 
 def rows() -> Iterator[Row]:
-    """All of both tables, in their order."""
+    """Yield all rows of both tables, in their order."""
     for line in NVIDIA.strip().splitlines():
         network, gpu, *found = (part.strip() for part in line.split(";"))
         for mixed, pair in enumerate(found):
@@ -205,7 +205,7 @@ def rows() -> Iterator[Row]:
 
 
 def predicted(row: Row) -> float:
-    """Examples (of GNMT: tokens) a second of the row's step on its virtual GPU."""
+    """Predict the examples (of GNMT: tokens) a second of the row's step on its virtual GPU."""
     s, shape = row.setting, (row.batch, *row.setting.shape)
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
     layout = layouts.get(len(shape)) if s.last == "all" or (row.mixed and s.last == "mixed") else None
@@ -251,7 +251,7 @@ def _tf32() -> Iterator[None]:
 
 
 def step_times(runs: int = 1) -> Iterator[Record]:
-    """All rows: ours against published. Virtual time is exact: one run is all.
+    """Compare all rows with the published ones. Virtual time is exact, so one run is enough.
 
     Raises UserError where the library of some networks is not installed.
     """

@@ -160,7 +160,7 @@ def dtype_of(run):
 
 
 def dtypes(x, weight):
-    """Those of results in a region of autocast, of `x` in bfloat16 and `weight` in float32."""
+    """Return the dtypes of results in a region of autocast, of `x` in bfloat16 and `weight` in float32."""
     with torch.autocast(x.device.type, torch.bfloat16):
         results = {
             "lower precision": x @ weight, "float32": F.layer_norm(x, [4]), "float32 result": x.softmax(-1),

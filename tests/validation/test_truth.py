@@ -59,7 +59,7 @@ def on_a_gpu(pair):
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """torch.cuda with one GPU, on which each model needs `off` percent more than predicted."""
+    """Imitate torch.cuda with one GPU, on which each model needs `off` percent more than predicted."""
 
     def install(off, free=140 * 2**30, name="NVIDIA H200"):
         def measure(pair, device, runs):

@@ -89,7 +89,7 @@ def _table() -> Iterator[Record]:
 
 
 def compared(pairs: Sequence[Pair], device: torch.device, runs: int) -> Iterator[Record]:
-    """Peak memory and seconds of a step of each pair, predicted and measured on `device`."""
+    """Predict and measure on `device` the peak memory and the seconds of a step of each pair."""
     module = torch.get_device_module(device)
     free, total = module.mem_get_info(device)
     name = module.get_device_name(device)
@@ -134,7 +134,7 @@ def _fitted(spec: GPU, rooflines: list[tuple[float, float, int, float]]) -> Iter
 
 
 def measured(pair: Pair, device: torch.device, runs: int) -> tuple[int, int, list[float]]:
-    """Peak of allocated and of reserved bytes, and the seconds of each run, of a step on `device`."""
+    """Measure a step on `device`: peaks of allocated and of reserved bytes, and the seconds of each run."""
     module = torch.get_device_module(device)
     if device.type == "cuda":
         torch._C._cuda_clearCublasWorkspaces()  # those of the model before

@@ -36,7 +36,7 @@ def _records(case: AllreduceCase, measurement: dict, np: int) -> Iterator[Record
         yield Record(f"{size}: {side}", [1e3 * s for s in seconds[side]], "ms")
 
     def faster(side: str) -> list[float]:
-        """By how much the better of ours beats a side, run by run."""
+        """Return by how much the better of ours beats a side, run by run."""
         ours = zip(seconds["allreduce"], seconds["ring"], strict=True)
         return [theirs / min(pair) for pair, theirs in zip(ours, seconds[side], strict=True)]
 

@@ -58,7 +58,7 @@ def course(runs: int = 5) -> Iterator[Record]:
 
 
 def _virtual_verdicts(course: Course, runs: int) -> Iterator[Record]:
-    """Verdicts on all exercises that begin on virtual ranks: in `mpcourse watch`, and by a new `mpcourse check`."""
+    """Time verdicts on all exercises with virtual ranks first: in `mpcourse watch`, and by a new `mpcourse check`."""
     exercises = [exercise for exercise in course.exercises if exercise.virtual]
     watched: list[float] = []
     passed: list[float] = []

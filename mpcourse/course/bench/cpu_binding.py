@@ -33,7 +33,7 @@ def prefix(cores: Sequence[int], each: int) -> list[str]:
 
 
 def own(cores: Sequence[int], each: int, rank: int) -> set[int]:
-    """Which of the cores are this rank's; ranks share them where there are too few."""
+    """Return which of the cores are this rank's; ranks share them where there are too few."""
     return {cores[(rank * each + i) % len(cores)] for i in range(each)}
 
 

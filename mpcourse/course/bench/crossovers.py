@@ -14,7 +14,7 @@ SIDES = (*OURS, "allreduce", "MPI", "gloo")
 
 
 def crossovers(runs: int = 5, np: int = 2) -> Iterator[Record]:
-    """alpha, beta and gamma of np ranks; then of each size what each algorithm takes and what its formula says.
+    """Measure alpha, beta and gamma of np ranks; then compare each algorithm's time with its formula, size by size.
 
     In each run all sides take turns, with some sums in a row, on random float32 numbers. Each is checked by its
     first number.
@@ -34,7 +34,7 @@ def crossovers(runs: int = 5, np: int = 2) -> Iterator[Record]:
 
 
 def overtakings(sizes: Sequence[int], seconds: Sequence[dict[str, list[float]]]) -> list[tuple[int, str]]:
-    """From which size on which of ours was the fastest, by medians: (16, "doubling"), (65536, "ring")."""
+    """Return from which size on which of ours was the fastest, by medians: (16, "doubling"), (65536, "ring")."""
     medians = [{side: statistics.median(row[side]) for side in OURS} for row in seconds]
     return _changes([(n, min(row, key=row.__getitem__)) for n, row in zip(sizes, medians, strict=True)])
 

@@ -67,7 +67,7 @@ def _measure(fields: list) -> dict:
 
 
 def _apart(models: dict[str, nn.Module]) -> float:
-    """By how much parameters of ours differ at most from DDP's, over the largest of these."""
+    """Return the largest difference between our parameters and DDP's, divided by DDP's largest parameter."""
     rows = {side: torch.cat([p.detach().flatten() for p in model.parameters()]) for side, model in models.items()}
     wanted = rows["DDP"]
     same = [rows[side] for side in ("flat", "bucketed", "fused") if side in rows]

@@ -66,7 +66,7 @@ def measured(
 
 
 def rank_main(measure: Callable[[Any], Any]) -> None:
-    """Of the module that `measured` runs: each rank on a core of its own, with gloo set up; rank 0 prints the results.
+    """Measure in the module that `measured` runs: one core a rank, with gloo set up; rank 0 prints the results.
 
     measure: called on all ranks with each case, as JSON has it.
     """
@@ -189,7 +189,7 @@ def wake_core() -> None:
 
 
 def pin(rank: int) -> None:
-    """Each rank stays on a core of its own, where there are enough: else ranks wait for each other's core."""
+    """Keep this rank on a core of its own, where there are enough: else ranks wait for each other's core."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[rank % len(cores)]})

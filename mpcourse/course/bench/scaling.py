@@ -63,7 +63,7 @@ def scaling(runs: int = 5, np: int = 4, save: Path | None = None) -> Iterator[Re
 
 
 def cases(np: int, cores: int, binds: bool) -> list[ScalingCase]:
-    """In which order they are measured; the first is what efficiency is held against. binds: the system can."""
+    """Return the cases in the order of measurement; efficiency is relative to the first. binds: the system can bind."""
     cases = [ScalingCase(ranks, 1, binds) for ranks in range(1, np + 1)]
     if cores > 1:
         cases += [
@@ -73,14 +73,14 @@ def cases(np: int, cores: int, binds: bool) -> list[ScalingCase]:
 
 
 def batches(kind: str, ranks: int) -> list[int]:
-    """Examples of each rank. Any number of ranks shares a batch: at most one example apart, and losses are weighted."""
+    """Return each rank's number of examples. Ranks share a batch to within one example, and losses are weighted."""
     if kind == "weak":
         return [BATCH] * ranks
     return [SHARED // ranks + (rank < SHARED % ranks) for rank in range(ranks)]
 
 
 def _rows(asked: Sequence[ScalingCase], runs: int, file: Path | None) -> list[Row]:
-    """Of each case, from the file if it has them, else measured now and added to it."""
+    """Return the rows of each case, from the file if it has them, else measured now and added to it."""
     fresh = file is not None and not file.exists()
     rows = resume(file, runs) if file else []
     now = here()

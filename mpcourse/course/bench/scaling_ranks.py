@@ -25,7 +25,7 @@ NAP = 0.0002  # seconds
 
 
 def _measure(case: list) -> dict[str, dict[str, list[float]]]:
-    """Seconds of a step in each run, by kind and side."""
+    """Measure the seconds of a step in each run, by kind and side."""
     threads, runs = case
     torch.set_num_threads(threads)
     sides = {(kind, side): _training(kind, side) for kind in KINDS for side in SIDES}
@@ -64,7 +64,7 @@ def _training(kind: str, side: str) -> Callable[[], None]:
 
 
 def _seconds(step: Callable[[], None], count: int) -> float:
-    """Of one of `count` steps in a row, on the rank that takes longest."""
+    """Measure one of `count` steps in a row, in seconds, on the rank that takes longest."""
     _meet()
     begin = time.perf_counter()
     for _ in range(count):

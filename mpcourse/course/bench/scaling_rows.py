@@ -89,7 +89,7 @@ class Row(NamedTuple):
 
 
 def here() -> Here:
-    """Of this process and its machine."""
+    """Return the facts of this process and its machine."""
     facts, launcher = machine(), mpirun()
     release = re.match(r"(\d+(\.\d+)*)?", platform.release())  # the rest is whose build of the same it is
     return Here(
@@ -129,7 +129,7 @@ def load(file: Path | str = MEASURED) -> list[Row]:
 
 
 def medians(rows: Iterable[Row], of: str = "examples_per_second") -> dict[tuple[str, ScalingCase, str], float]:
-    """By kind, case and side, the median over runs of a column: "seconds" (of a step) or "examples_per_second"."""
+    """Return a column's median over runs, by kind, case and side: "seconds" (of a step) or "examples_per_second"."""
     grouped: dict[tuple[str, ScalingCase, str], list[float]] = {}
     for row in rows:
         grouped.setdefault((row.kind, row.case, row.side), []).append(getattr(row, of))
@@ -166,7 +166,7 @@ def resume(file: Path, runs: int) -> list[Row]:
 
 
 def write(file: Path, rows: Sequence[Row]) -> None:
-    """Replace what the file had by all rows: who is killed leaves the old file or the new one, whole."""
+    """Replace what the file had by all rows: a process that is killed leaves the old file or the new one, whole."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Row._fields)

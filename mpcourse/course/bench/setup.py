@@ -40,7 +40,7 @@ def setup(runs: int = 3) -> Iterator[Record]:
 
 
 def _address(root: Path, folder: Path, venv: str) -> float:
-    """Seconds until `make lab` has printed the address. Ends JupyterLab."""
+    """Measure the seconds until `make lab` has printed the address. Ends JupyterLab."""
     log = folder / "lab.log"
     start = time.perf_counter()
     with log.open("w") as output:

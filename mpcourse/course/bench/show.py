@@ -84,7 +84,7 @@ def _cells(record: Record, columns: Sequence[str]) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """Four digits that count, or all of a whole number."""
+    """Write a number with four significant digits, or with all digits if it is whole."""
     if abs(value) >= 1000 or value == round(value):
         return f"{value:.0f}"
     return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
@@ -97,7 +97,7 @@ def _promise(record: Record) -> str:
 
 
 def _kept(records: Sequence[Record]) -> str:
-    """In one line, how many promises are kept, and where the others are found."""
+    """Say in one line how many promises are kept, and where the others are found."""
     promised = [r for r in records if r.promise is not None]
     broken = [r.what for r in promised if not r.kept]
     if broken:

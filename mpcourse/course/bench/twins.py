@@ -10,7 +10,7 @@ CASES = [(way, width, 128) for way in ("data parallel", "tensor parallel", "pipe
 
 
 def twins(runs: int = 5, np: int = 2) -> Iterator[Record]:
-    """Milliseconds of a step of SGD, one thread and one core a rank, float32; ours and theirs take turns.
+    """Time a step of SGD, one thread and one core a rank, float32; ours and theirs take turns.
 
     data parallel: DistributedDataParallel; tensor parallel: DTensor by parallelize_module; pipeline: Schedule1F1B with
     4 micro-batches. Theirs sends over gloo. After each run the parameters of both are compared.

@@ -104,7 +104,7 @@ def _measure(case: list) -> dict:
 
 
 def _difference(ours: nn.Module, theirs: nn.Module) -> float:
-    """How far the sums of squares of both sides' parameters, over all ranks, are apart, relative."""
+    """Return the relative difference of both sides' sums of squared parameters, over all ranks."""
     held = [p.to_local() if isinstance(p, DTensor) else p for p in theirs.parameters()]
     mine = sum(float(p.detach().double().square().sum()) for p in ours.parameters())
     other = sum(float(p.detach().double().square().sum()) for p in held)

@@ -52,7 +52,7 @@ def two_hosts(runs: int = 5, hosts: str = "") -> Iterator[Record]:
 
 
 def predicted(ranks: int, bandwidth: float = ETHERNET, nbytes: int = 4 * PARAMETERS) -> float:
-    """Seconds that an all-reduce of `nbytes` takes at the least over links of that bandwidth in bytes/s each way."""
+    """Return the least seconds of an all-reduce of `nbytes` over links with that bandwidth in bytes/s each way."""
     return 2 * (ranks - 1) / ranks * nbytes / bandwidth
 
 

@@ -27,7 +27,7 @@ comm = MPI.COMM_WORLD
 
 
 def main(steps: int, runs: int) -> None:
-    """Seconds of each run: of a step, or of a sum. The first run is not counted."""
+    """Measure the seconds of each run: of a step, or of a sum. The first run is not counted."""
     torch.set_num_threads(1)
     pin(comm.rank)
     torch.manual_seed(0)

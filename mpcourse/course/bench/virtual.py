@@ -34,7 +34,7 @@ def virtual(runs: int = 5) -> Iterator[Record]:
 
 
 def _differing(make: Callable[..., torch.optim.Optimizer]) -> int:
-    """Parameters that differ after some steps, with one thread.
+    """Count the parameters that differ after some steps, with one thread.
 
     On a busy machine MKL takes now one thread and now two, and twice the same plain steps give different bits.
     """
@@ -47,7 +47,7 @@ def _differing(make: Callable[..., torch.optim.Optimizer]) -> int:
 
 
 def _both(make: Callable[..., torch.optim.Optimizer], steps: int) -> tuple[float, float, int]:
-    """Medians of a plain step's seconds and of one's in a box, taken in turns; parameters that differ at the end."""
+    """Return median seconds of a plain step and of one in a box, in turns, and how many parameters then differ."""
     model, box = mlp(), virtual_gpus(1)
     optimizer = make(model.parameters())
     with box:

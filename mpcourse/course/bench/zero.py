@@ -77,7 +77,10 @@ def _speeds(case: ZeroCase, measurement: dict, np: int) -> Iterator[Record]:
 
 
 def _memory(case: ZeroCase, nbytes_of: dict[str, dict], np: int) -> Iterator[Record]:
-    """nbytes_of: of each side bytes, "held" after a step, and at "peak" within one; the most of all ranks."""
+    """Yield memory after a step, and at its peak.
+
+    nbytes_of: of each side bytes, "held" after a step, and at "peak" within one; the most of all ranks.
+    """
     between, peak = f"{case}, memory after a step", f"{case}, peak memory of a step"
     for side in SIDES:
         yield Record(f"{between}: {side}", [nbytes_of[side]["held"] / 1e6], "MB")

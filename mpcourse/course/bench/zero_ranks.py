@@ -43,7 +43,7 @@ class Side(NamedTuple):
 
 
 def train(side: Side, x: torch.Tensor, y: torch.Tensor, steps: int) -> None:
-    """So many steps on this rank's batch. All ranks call it."""
+    """Make so many steps on this rank's batch. All ranks call it."""
     for _ in range(steps):
         side.optimizer.zero_grad()
         F.cross_entropy(side.module(x), y).backward()
@@ -58,7 +58,7 @@ def batch_of(widths: list[int], examples: int, dtype: torch.dtype) -> tuple[torc
 
 
 def made(name: str, widths: list[int], dtype: torch.dtype) -> Side:
-    """One of SIDES, with the same model on all ranks, and in every call."""
+    """Make one of SIDES, with the same model on all ranks, and in every call."""
     torch.manual_seed(0)
     return MAKERS[name](mlp(widths).to(dtype))
 
@@ -76,7 +76,7 @@ def _copies(parameters: Any) -> list[torch.Tensor]:
 
 
 def _layers(module: nn.Module) -> list[nn.Module]:
-    """Without those that have no parameters: nothing of them is to be gathered ahead."""
+    """Return the layers that have parameters; the others have nothing to gather ahead."""
     return [layer for layer in module.children() if any(True for _ in layer.parameters())]
 
 
@@ -141,7 +141,7 @@ def _speed(case: ZeroCase) -> dict:
 
 
 def _difference(widths: list[int]) -> float:
-    """How far any side's parameters are at most from those of data parallelism, over the largest; in float64."""
+    """Return how far any side's parameters are from data parallelism's, over the largest, in float64."""
     x, y = batch_of(widths, 8, torch.float64)
     wanted: list[torch.Tensor] = []
     apart = 0.0
@@ -178,7 +178,7 @@ def _train(case: ZeroCase, widths: list[int]) -> object:
 
 
 def _bytes(name: str) -> int:
-    """Bytes of this process: VmRSS, what it has, or VmHWM, what it had at most."""
+    """Return bytes of this process: VmRSS, what it has, or VmHWM, what it had at most."""
     line = re.search(rf"^{name}:\s+(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE)
     assert line is not None, name
     return 1024 * int(line[1])

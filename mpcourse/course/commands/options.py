@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def add_grade(parser: argparse.ArgumentParser) -> None:
-    """Of `mpcourse grade`."""
+    """Add the arguments of `mpcourse grade`."""
     parser.add_argument(
         "submissions",
         metavar="SUBMISSIONS",
@@ -27,7 +27,7 @@ def add_grade(parser: argparse.ArgumentParser) -> None:
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    """Of `mpcourse export`."""
+    """Add the arguments of `mpcourse export`."""
     parser.add_argument("format", choices=["gradescope", "classroom", "nbgrader"])
     parser.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
     parser.add_argument("--only", nargs="+", default=[], metavar="EXERCISE", help="e05_exchange, ... (all)")
@@ -40,7 +40,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
-    """Of `mpcourse plan`."""
+    """Add the arguments of `mpcourse plan`."""
     parser.add_argument(
         "maker", metavar="FILE:FUNCTION",
         help="model.py:make_model, which takes the communicator of the tensor axis, comm, or nothing, and returns an "
@@ -63,7 +63,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
-    """Of `mpcourse predict`."""
+    """Add the arguments of `mpcourse predict`."""
     parser.add_argument("maker", metavar="FILE:FUNCTION", help="model.py:make_model, which returns an nn.Module")
     parser.add_argument("--batch", type=int, nargs="+", required=True, metavar="N", help="shape of the input")
     parser.add_argument("--gpu", default="Tesla P100-SXM2", metavar="NAME", help="an unknown name lists what there is")
@@ -78,7 +78,7 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
 
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
-    """Of `mpcourse schedule`."""
+    """Add the arguments of `mpcourse schedule`."""
     parser.add_argument("name", metavar="NAME", help="gpipe, 1f1b, ... (a wrong name lists them), or FILE:FUNCTION")
     parser.add_argument("--stages", type=int, default=4, metavar="P")
     parser.add_argument("--microbatches", type=int, default=8, metavar="M")

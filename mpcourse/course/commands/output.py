@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """`path` without symbolic links. UserError where they lead in a circle."""
+    """Return `path` without symbolic links. Raises UserError where they lead in a circle."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -43,5 +43,5 @@ def check_picture(path: Path) -> None:
 
 
 def percent(share: float) -> str:
-    """`75 %`, `11.1 %`."""
+    """Write a share as `75 %` or `11.1 %`."""
     return f"{round(100 * share, 1):g} %"

@@ -10,7 +10,7 @@ from mpcourse.predict import find_maker
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit status 0, or 1 where nothing fits."""
+    """Run `mpcourse plan`. Returns exit status 0, or 1 where nothing fits."""
     if options.length is not None and options.input is not None:
         raise UserError("--length is of tokens and --input of floats: an example is one of them")
     shape = tuple(options.input or (2048 if options.length is None else options.length,))

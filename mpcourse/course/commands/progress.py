@@ -14,7 +14,7 @@ from mpcourse.course.page import page
 
 
 def list_exercises(options: argparse.Namespace) -> int:
-    """`mpcourse list`."""
+    """Run `mpcourse list`."""
     course = load_course()
     progress = Progress(course)
     if options.json:
@@ -25,7 +25,7 @@ def list_exercises(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """`mpcourse progress`: in the terminal, as JSON, or as a page."""
+    """Run `mpcourse progress`: show it in the terminal, as JSON, or as a page."""
     if options.json and options.html:
         raise UserError("--json and --html are two ways to show it: give one of them")
     course = load_course()

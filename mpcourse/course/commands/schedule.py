@@ -27,7 +27,7 @@ CHUNKS = 2  # of an interleaved schedule, by default
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit status 0, or 1 for a schedule of one's own that cannot run."""
+    """Run `mpcourse schedule`. Returns exit status 0, or 1 for a user's own schedule that cannot run."""
     if options.save:
         check_picture(options.save)
     try:

@@ -11,7 +11,7 @@ from mpcourse.course.check.stubs import reset, solution_only
 
 
 def hint(options: argparse.Namespace) -> int:
-    """`mpcourse hint`: show one more."""
+    """Run `mpcourse hint`: show one more hint."""
     course = load_course()
     exercise, progress = course.find(options.exercise), Progress(course)
     with progress.changing(exercise) as record:
@@ -25,7 +25,7 @@ def hint(options: argparse.Namespace) -> int:
 
 
 def put_back(options: argparse.Namespace) -> int:
-    """`mpcourse reset`: the stub in the place of the learner's text, which is kept."""
+    """Run `mpcourse reset`: put the stub in the place of the learner's text, which is kept."""
     course = load_course()
     exercise = course.find(options.exercise)
     kept = reset(course, exercise, Progress(course).folder / "kept")

@@ -12,7 +12,7 @@ OWN = Path("/proc/self/cgroup")
 
 
 def cpu_quota() -> float | None:
-    """Cores' worth of time this process may use, None where nothing limits it."""
+    """Return how many cores' worth of time this process may use, or None where nothing limits it."""
     quotas = []
     for group in _groups():
         quota, period = (_read(group / "cpu.max") or "max 100000").split()
@@ -22,7 +22,7 @@ def cpu_quota() -> float | None:
 
 
 def memory_left() -> int | None:
-    """Bytes this process may still allocate, None where nothing limits it."""
+    """Return how many bytes this process may still allocate, or None where nothing limits it."""
     left = []
     for group in _groups():
         limit, used = _read(group / "memory.max"), _read(group / "memory.current")

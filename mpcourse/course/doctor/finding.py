@@ -38,7 +38,7 @@ def fatal(topic: str, value: str, advice: str) -> Finding:
 
 
 def guarded(topic: str, look: Callable[[], Finding]) -> Finding:
-    """`look()`, or a finding that says why it failed: one broken topic must not hide the others."""
+    """Return `look()`, or a finding that says why it failed: one broken topic must not hide the others."""
     try:
         return look()
     except Exception as error:

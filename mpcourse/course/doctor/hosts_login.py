@@ -77,7 +77,7 @@ def ssh(host: Host) -> Finding:
 
 
 def _refused(host: Host, done: CompletedCommand) -> tuple[str, str]:
-    """Which of the usual reasons it was, and the cure."""
+    """Return which of the usual reasons it was, and the cure."""
     said, by_hand = done.output, f"`ssh {host.name} true`"
     if done.status is None:
         advice = f"{by_hand} in a terminal shows where it stops: often a start-up file of the shell there that waits"

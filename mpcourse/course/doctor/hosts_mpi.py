@@ -72,7 +72,7 @@ def launcher(host: Host) -> Finding:
 
 
 def message(topic: str, one: Host, other: Host) -> Finding:
-    """Latency and bandwidth between a rank on the one host and a rank on the other."""
+    """Measure latency and bandwidth between a rank on one host and a rank on another."""
     done = one.way.start_ranks([one.name, other.name], [sys.executable, "-P", str(RANKS)], DEADLINE)
     facts = read_facts(done.output)
     places = [fact["host"] for fact in facts if "host" in fact]
@@ -111,7 +111,7 @@ def _for_this_mpi(settings: dict[str, str]) -> str:
 
 
 def _blocked(source: Host, target: Host) -> str:
-    """Why TCP does not get from the one host to a free port of the other; empty where it does."""
+    """Return why TCP does not reach a free port of `target` from `source`; empty where it does."""
     if not target.address or target.address.startswith("127."):
         return ""  # known here by a name that others do not share
     port = random.choice(PORTS)

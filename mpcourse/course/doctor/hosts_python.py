@@ -61,7 +61,7 @@ def facts_here(topic: str) -> tuple[Finding, Facts | None]:
 
 
 def path_of_shell(host: Host, here: Facts) -> Finding:
-    """Which `python` and `mpirun` a command finds that comes by ssh: its shell reads other files than a terminal's."""
+    """Find the `python` and `mpirun` of a command that comes by ssh: its shell reads other files than a terminal's."""
     topic = f"{host.name}: PATH"
     python, mpirun = sys.executable, launch.mpirun().path
     done = host.run(["sh", "-c", LOOK, python, mpirun], DEADLINE)

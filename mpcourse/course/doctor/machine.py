@@ -57,14 +57,14 @@ def torch(answer: "Future[dict[str, Any]]") -> Finding:
 
 
 def usable_cores() -> int:
-    """Cores this process may use: those it is bound to, or fewer where a container's quota allows fewer."""
+    """Count the cores this process may use: all it is bound to, or fewer where a container's quota allows fewer."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     quota = cgroup.cpu_quota()
     return bound if quota is None else max(1, min(bound, math.floor(quota)))
 
 
 def cores(answer: "Future[dict[str, Any]]") -> Finding:
-    """Cores this process may use, of those the machine has, and the threads that torch would use here."""
+    """Find the cores this process may use, of all the machine has, and the threads that torch would use here."""
     usable = usable_cores()
     value = f"{usable} usable of {psutil.cpu_count()}"
     if not answer.exception():
@@ -76,7 +76,7 @@ def cores(answer: "Future[dict[str, Any]]") -> Finding:
 
 
 def threads() -> Finding:
-    """OMP_NUM_THREADS, the threads that torch uses in each rank, against the cores that two ranks share."""
+    """Compare OMP_NUM_THREADS, the threads that torch uses in each rank, with the cores that two ranks share."""
     usable, asked = usable_cores(), os.environ.get("OMP_NUM_THREADS", "")
     cure = (
         "`export OMP_NUM_THREADS=1`, in a notebook `%env OMP_NUM_THREADS=1`: threads of each rank's torch; "
@@ -97,7 +97,7 @@ def threads() -> Finding:
 
 
 def memory() -> Finding:
-    """Memory that can still be had, and how many ranks with torch that is."""
+    """Find the memory that is still free, and for how many ranks with torch it is enough."""
     left = cgroup.memory_left()
     available = psutil.virtual_memory().available
     available = available if left is None else min(available, left)

@@ -27,17 +27,17 @@ REINSTALL = (
 
 
 def named(implementation: str, version: str) -> str:
-    """For people: "MPICH 5.0.2"."""
+    """Return the name for people: "MPICH 5.0.2"."""
     return f"{implementation} {version}".strip()
 
 
 def library(answer: "Future[dict[str, Any]]") -> tuple[str, str]:
-    """Name and version of the MPI behind mpi4py."""
+    """Return name and version of the MPI behind mpi4py."""
     return launch.identify(answer.result()["library"])
 
 
 def mpi4py(answer: "Future[dict[str, Any]]") -> Finding:
-    """mpi4py's version and the MPI library that it loads."""
+    """Find mpi4py's version and the MPI library that it loads."""
     try:
         version, behind = answer.result()["version"], named(*library(answer))
     except Unanswered as error:
@@ -63,7 +63,7 @@ def mpirun(search: "Future[launch.Mpirun]") -> Finding:
 
 
 def mpirun_of(implementation: str) -> str | None:
-    """Path of an mpirun of this MPI, beside this Python or on PATH; None where there is none."""
+    """Return the path of an mpirun of this MPI, beside this Python or on PATH, or None where there is none."""
     for folder in launch.rank_environment()["PATH"].split(os.pathsep):
         path = shutil.which("mpirun", path=folder)
         if path and launch.identify(run([path, "--version"], seconds=10).output)[0] == implementation:

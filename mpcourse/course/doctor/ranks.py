@@ -18,7 +18,7 @@ SMALL, LARGE = 8, 4_000_000  # bytes
 
 
 def half_round_trip(comm: Any, size: int, at_most: int, seconds: float) -> float:
-    """Median time in seconds for `size` bytes one way, over at most `at_most` round trips and about `seconds`.
+    """Measure the median seconds for `size` bytes one way, over at most `at_most` round trips and about `seconds`.
 
     Ranks 0 and 1 call this; rank 0 has the time, rank 1 gets 0. The first byte of a message says whether it is the
     last, so a slow machine stops early.

@@ -50,7 +50,7 @@ class Remote:
         agent.chmod(0o700)
 
     def run(self, host: str, command: list[str], seconds: float) -> CompletedCommand:
-        """`command` on `host`, by the shell that ssh gives it there, which is not an interactive one."""
+        """Run `command` on `host`, by the shell that ssh gives it there, which is not an interactive one."""
         return self._run([*self.ssh, host, f"export {self.mark}; {shlex.join(command)}"], [host], seconds)
 
     def ask(self, host: str, python: str, program: str, seconds: float) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Remote:
         return json.loads(done.output.splitlines()[-1])
 
     def start_ranks(self, hosts: list[str], command: list[str], seconds: float, each: int = 1) -> CompletedCommand:
-        """`mpirun` of so many ranks on each of `hosts`; where it fails, whatever it left on them is ended."""
+        """Start `each` ranks on each of `hosts` by `mpirun`; where it fails, end whatever it left on them."""
         environment = launch.rank_environment(one_machine=False) | launch.with_ssh(str(self.agent))
         done = self._run(launch.hosts_command(hosts, command, each), hosts, seconds, environment)
         if done.status:

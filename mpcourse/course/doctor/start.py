@@ -72,7 +72,7 @@ def _cure(library: str) -> str:
 
 
 def round_trip(started: Start) -> Finding:
-    """Latency and bandwidth between two ranks of this machine."""
+    """Report latency and bandwidth between two ranks of this machine."""
     if started.round_trip:
         latency, bandwidth = started.round_trip[0] * 1e6, started.round_trip[1] / 1e9
         value = f"{latency:.{0 if latency >= 10 else 1}f} us each way (8 bytes), {bandwidth:.1f} GB/s (4 MB)"

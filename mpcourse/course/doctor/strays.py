@@ -14,7 +14,7 @@ LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy", "prterun",
 
 
 def strays() -> Finding:
-    """Every process of this user that belongs to an MPI run whose starter is gone."""
+    """Find every process of this user that belongs to an MPI run whose starter is gone."""
     strays = leftover()
     if not strays:
         return Finding("strays", "none")
@@ -24,7 +24,7 @@ def strays() -> Finding:
 
 
 def leftover() -> list[psutil.Process]:
-    """Orphaned launchers and ranks of this user, with all their descendants."""
+    """Return orphaned launchers and ranks of this user, with all their descendants."""
     adopters = {1, _adopter()}
     own = {os.getpid(), *(one.pid for one in psutil.Process().parents())}
     strays: dict[int, psutil.Process] = {}

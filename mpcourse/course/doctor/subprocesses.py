@@ -27,7 +27,7 @@ class CompletedCommand:
 
     @property
     def reason(self) -> str:
-        """The line of the output that says what went wrong."""
+        """Return the line of the output that says what went wrong."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip(" =-\t")]
         errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
         # A Python traceback ends with its error, but launchers go on talking; their own complaint comes first.

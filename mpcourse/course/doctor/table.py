@@ -54,7 +54,7 @@ def _typed(command: str) -> list[str]:
 
 
 def table(findings: list[Finding]) -> Table:
-    """One row a finding. The status is a word as well as a colour."""
+    """Make a table with one row for each finding. The status is a word as well as a colour."""
     made = Table("topic", "found", "what to do", show_lines=True)
     for finding in findings:
         status = "fatal" if finding.fatal else finding.status

@@ -54,7 +54,7 @@ def _ranks(mpirun: "Future[launch.Mpirun]", mpi4py: "Future[dict[str, Any]]") ->
 
 
 def _settled(make: Callable[[], T]) -> "Future[T]":
-    """`make()` called now, its result or error kept for every topic that asks for it."""
+    """Call `make()` now, and keep its result or error for every topic that asks for it."""
     settled: Future[T] = Future()
     try:
         settled.set_result(make())

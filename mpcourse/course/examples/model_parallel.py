@@ -30,7 +30,7 @@ def drawn(*modules: nn.Module) -> tuple[Any, ...]:
 
 
 def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
-    """Random inputs, the same on every rank, float64."""
+    """Draw random inputs, the same on every rank, float64."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 

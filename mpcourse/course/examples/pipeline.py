@@ -39,7 +39,7 @@ TIMED = 6  # steps for which one process alone also takes the micro-batches, for
 
 
 def main() -> None:
-    """All ranks call it. A rank that fails ends all of them. Exit status: 1 where training diverged, 2 for an error."""
+    """Train on all ranks; one that fails ends all of them. Exit status: 1 where training diverged, 2 for an error."""
     comm = MPI.COMM_WORLD
     options = _options(comm.rank)
     try:
@@ -121,7 +121,7 @@ def _run(comm: Comm, options: argparse.Namespace) -> int:
 
 
 def _check_files(comm: Comm, options: argparse.Namespace) -> None:
-    """Rank 0 writes the files, after the training; all ranks raise now if it could not."""
+    """Raise on all ranks, before the training, if rank 0 could not write the files after it."""
     said = None
     if comm.rank == 0:
         try:
@@ -134,7 +134,7 @@ def _check_files(comm: Comm, options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _while_others_sleep(comm: Comm) -> Iterator[None]:
-    """Rank 0 works in it; the others wait for its end without taking the cores, for MPI would wait at full speed.
+    """Let rank 0 work while the others sleep until it ends: MPI would wait at full speed and take the cores.
 
     They exit as it does.
     """
@@ -187,7 +187,7 @@ def _parts(count: int, data: Dataset, width: int) -> nn.Sequential:
 
 
 def _batches(data: Dataset, options: argparse.Namespace) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Of all epochs; every rank draws the same."""
+    """Yield the batches of all epochs; every rank draws the same."""
     generator = torch.Generator().manual_seed(SEED)
     for _ in range(options.epochs):
         yield from batches(data.train, options.batch, generator)

@@ -22,7 +22,7 @@ WIDTH = 100  # of lines: a notebook breaks longer ones within words
 
 @torch.no_grad()
 def compare(whole: nn.Module, parts: nn.Module, steps: int) -> dict[str, Any]:
-    """By how much parameters differ at most, and what of that rounding explains.
+    """Return by how much parameters differ at most, and how much of that rounding explains.
 
     Each step rounds a parameter once, to a number of float32: by one unit in the last place of the largest at most. A
     gradient's own rounding is smaller than the gradient, and that smaller than the parameter. More than that has grown
@@ -77,7 +77,7 @@ def _say(text: str) -> None:
 
 
 def durations(ranks: int, options: argparse.Namespace, step: float, at_once: float, in_turn: float) -> str:
-    """Milliseconds of a step (forwards and backwards), beside one process with the whole batch or its micro-batches."""
+    """Say how long a step takes, and how long one process takes for the whole batch or for its micro-batches."""
     said = f"A step takes {step:.0f} ms on {counted(ranks, 'rank')}"
     if ranks > (cores := usable_cores()):
         said += f", which share {counted(cores, 'core')}"
@@ -97,7 +97,7 @@ def draw(
     later: list[Execution],
     figures: dict[str, Any],
 ) -> None:
-    """Show a measured step beside the replay of actions that take their average times in `later` steps."""
+    """Draw a measured step and the replay of actions with average times of `later` steps; print both bubbles."""
     predicted = replay(schedule, measured_costs(later))
     equal = replay(schedule)
     _say(

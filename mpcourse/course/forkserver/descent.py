@@ -18,7 +18,7 @@ def end_with(parent: int) -> None:
 
 
 def subreaper(on: bool = True) -> None:
-    """From now on what descends from this process and has lost its parent becomes this process's child; or not."""
+    """Have descendants that lose their parent become this process's children from now on, or no longer."""
     _prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 

@@ -9,7 +9,7 @@ from mpcourse.course.forkserver.server import Server
 
 
 def serve_here(path: str, closing: Sequence[int] = ()) -> int:
-    """Let a fork of this process, with what that has imported, be a server that listens at `path`; the fork's id.
+    """Fork this process, with its imports, into a server that listens at `path`; return the fork's id.
 
     It ends with this process. closing: open files that it is not to have. Call this with one thread, and outside of any
     `with` or `try`: what a forked process raises leaves by the stack of this call.

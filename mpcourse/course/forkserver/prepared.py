@@ -21,7 +21,7 @@ def import_all(modules: Sequence[str]) -> None:
 
 
 def share() -> None:
-    """After `import_all`: see to it that processes which are forked from now on begin, work and end quickly."""
+    """Make processes that are forked from now on begin, work and end quickly. Call it after `import_all`."""
     forget_exits()
     # What all processes share stays shared: no collection writes to it. The little that is garbage by now stays, too.
     gc.freeze()

@@ -56,7 +56,7 @@ class Wanted:
             sys.modules["torch"].set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
 
     def run(self) -> None:
-        """Be it, to its end."""
+        """Become the process that is wanted, and run it to its end."""
         self.become()
         ended: BaseException | None = None
         try:
@@ -132,7 +132,7 @@ def _told(error: BaseException) -> int:
 
 
 def _leave_mpi(status: int) -> None:
-    """Of a process that is a rank: what mpi4py and MPI do at an interpreter's end."""
+    """Do in a rank what mpi4py and MPI do at an interpreter's end."""
     MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
     if MPI is None or not MPI.Is_initialized():
         return

@@ -78,7 +78,7 @@ class Server:
                 return wanted
 
     def accept(self) -> Wanted | None:
-        """Answer one request; what the process is to be in the process that it made, else None."""
+        """Answer one request; in the process that it forks, return what that is to be, else None."""
         connection, _ = self.listener.accept()
         try:
             asked, files = receive(connection)
@@ -107,7 +107,7 @@ class Server:
         return Wanted(asked, files)
 
     def reap(self) -> None:
-        """Tell how processes have ended, kill what they have left, and tell those who wait for their group's end."""
+        """Report how processes have ended, kill what they have left, and notify clients that wait for a group's end."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -143,7 +143,7 @@ class Server:
 
 
 def sources() -> dict[str, int]:
-    """When the files were last changed from which this process has imported modules of the course; 0: it is gone."""
+    """Return when each file of the course that this process has imported was last changed; 0: it is gone."""
     modified = {}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "mpcourse" and (file := getattr(module, "__file__", None)):

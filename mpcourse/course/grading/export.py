@@ -88,7 +88,7 @@ NO_WHEEL = "Put mpcourse's wheel into {place}, or export again with --wheel FILE
 
 
 def run(options: argparse.Namespace) -> int:
-    """`mpcourse export FORMAT DIR`: what the autograder takes, and a README.txt that says what to do with it."""
+    """Run `mpcourse export FORMAT DIR`: write what the autograder takes, and a README.txt on what to do with it."""
     course = load_course()
     wanted = {course.find(name).name for name in options.only}
     exercises = [e for e in course.exercises if e.name in wanted or not wanted]
@@ -118,7 +118,7 @@ def torch_from(index: str | None, pip: str) -> str:
 def gradescope(
     course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None, index: str | None
 ) -> str:
-    """autograder.zip; a remark on what is missing in it."""
+    """Write autograder.zip; return a remark on what is missing in it."""
     setup = SETUP.replace("TORCH", torch_from(index, '"$base/venv/bin/pip"'))
     points = json.dumps({e.name: float(e.difficulty) for e in exercises}, indent=1)
     with zipfile.ZipFile(folder / "autograder.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -134,7 +134,7 @@ def gradescope(
 def classroom(
     course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None, index: str | None
 ) -> str:
-    """.github for the repository of an assignment; a remark on what is missing in it."""
+    """Write .github for the repository of an assignment; return a remark on what is missing in it."""
     tests = [
         {
             "name": f"{e.name}: {e.title}", "setup": "", "run": f"mpcourse check {e.name}", "input": "", "output": "",
@@ -154,7 +154,7 @@ def classroom(
 
 
 def nbgrader(course: Course, exercises: Sequence[Exercise], folder: Path, wheel: Path | None, index: str | None) -> str:
-    """source/NAME/NAME.ipynb for each exercise, with its solution between nbgrader's marks. It installs nothing."""
+    """Write source/NAME/NAME.ipynb for each exercise, with its solution between nbgrader's marks; install nothing."""
     for e in exercises:
         place = folder / "source" / e.name
         place.mkdir(parents=True)

@@ -54,7 +54,7 @@ class Task:
 
 
 def main() -> None:
-    """Entry point of the process: the first argument is the file with the task, as JSON; the result is printed."""
+    """Run the task in the file that the first argument names, as JSON, and print the result."""
     task = Task(**json.loads(Path(sys.argv[1]).read_text()))
     import_module(task.module)  # before its file is out of sight
     base = Path("/") if task.sandbox else Path(task.folder)
@@ -120,9 +120,9 @@ def _limit(task: Task) -> None:
 
 
 def _go_first() -> None:
-    """Root's check gets the processor before what it judges, and so it sees when that has too many processes.
+    """Give root's check the processor before the answer, so that it sees when the answer has too many processes.
 
-    The kernel's own limit on their number does not hold for root. Nobody else may ask for this, nor need they.
+    The kernel's own limit on their number does not hold for root. Other users may not ask for this, and need not.
     """
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, -20)

@@ -151,14 +151,14 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, option
 
 
 def _loopback() -> None:
-    """Ranks talk over it; there is no other device."""
+    """Set up the loopback device, over which ranks talk; there is no other device."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         flags = struct.unpack("16xH", fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sH14x", b"lo", 0))[:18])[0]
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
 
 
 def _drop_capabilities() -> None:
-    """All of them, for good: with them a process could take what hides files off again."""
+    """Drop all capabilities for good: with them a process could undo what hides files."""
     for number in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         _do("prctl", _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0))
     header, none = struct.pack("Ii", 0x20080522, 0), struct.pack("6I", *[0] * 6)

@@ -30,7 +30,7 @@ class Report:
     about: Sequence[str]
 
     def rows(self) -> dict[str, dict[str, Graded]]:
-        """Student -> exercise -> verdict."""
+        """Return the verdicts by student and exercise."""
         found: dict[str, dict[str, Graded]] = {}
         for each in self.graded:
             found.setdefault(each.student, {})[each.verdict.exercise] = each
@@ -43,7 +43,7 @@ def misconception(verdict: Verdict) -> str:
 
 
 def counts(graded: Sequence[Graded]) -> list[tuple[str, str, str, int]]:
-    """Exercise, kind, misconception, and how many have it; by exercise, the most frequent first.
+    """Return exercise, kind, misconception, and how many have it; by exercise, the most frequent first.
 
     Sentences that differ in numbers only are one misconception, in the words of the first answer that has it.
     """
@@ -84,7 +84,7 @@ STYLE = """
 
 
 def as_html(report: Report) -> str:
-    """One page without scripts, which needs no other file. The class comes first, on one screen."""
+    """Make one page without scripts, which needs no other file. The class comes first, on one screen."""
     rows = report.rows()
     lessons = list(dict.fromkeys(exercise.lesson for exercise in report.exercises))
     heads = ["student", "passed", *(lesson[:2] for lesson in lessons)]
@@ -144,7 +144,7 @@ def _cells(report: Report, lessons: Sequence[str]) -> list[list[str]]:
 
 
 def _sign(verdict: Verdict, share: float | None) -> str:
-    """One exercise of one student. share: of the solution's fingerprints, where the answer is a copy of it."""
+    """Make the sign of one student's exercise. share: of the solution's fingerprints, if the answer is a copy of it."""
     kinds = {NOT_HANDED_IN: "none", NOT_CHECKED: "unchecked"}
     name = "passed" if verdict.passed else kinds.get(verdict.kind, "failed")
     text = f"{verdict.exercise}: {verdict.kind}"

@@ -41,7 +41,7 @@ def _result(submission: Path, name: str, most: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Entry point: the folder is the first argument."""
+    """Write the results of the submission in the folder that the first argument names."""
     base = Path(sys.argv[1])
     outcome = results(base)
     (base / "results").mkdir(exist_ok=True)

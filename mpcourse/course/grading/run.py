@@ -184,7 +184,7 @@ def _graded(submission: Submission, exercise: Exercise, key: str, verdicts: dict
 
 
 def _cleaned(value: Any) -> Any:
-    """Texts that an answer could have chosen, as any file and any terminal takes them."""
+    """Clean texts that an answer could have chosen, so that any file and any terminal takes them."""
     if isinstance(value, str):
         return clean(value.encode("utf-8", "replace").decode())
     if isinstance(value, list):

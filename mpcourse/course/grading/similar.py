@@ -78,14 +78,14 @@ def similar(
 
 
 def fingerprints(text: str) -> set[int]:
-    """Of Python code; none of a text that is not Python."""
+    """Return the fingerprints of Python code; none for a text that is not Python."""
     words = tokens(text)
     hashes = [zlib.crc32("\0".join(words[i : i + TOKENS]).encode()) for i in range(len(words) - TOKENS + 1)]
     return {min(hashes[i : i + WINDOW]) for i in range(max(1, len(hashes) - WINDOW + 1)) if hashes}
 
 
 def tokens(text: str) -> list[str]:
-    """Code as tokens, in the form that Python's own printer gives it, with `_` for each name that the code gives."""
+    """Return code's tokens, as Python's own printer writes it, with `_` for each name that the code itself gives."""
     try:
         tree = ast.parse(text)
         given = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}

@@ -80,7 +80,7 @@ def _refuse_link(path: Path, folder: Path) -> None:
 
 
 def _read(path: Path) -> str:
-    """Its text, from which the same bytes can be made again."""
+    """Read a file's text, from which the same bytes can be made again."""
     try:
         if not path.is_file():
             raise UserError(f"{path} is not a file: remove it")

@@ -51,7 +51,7 @@ def open_lab(arguments: Sequence[str]) -> int:
 
 
 def next_lesson(course: Course) -> str:
-    """Name of the lesson of the exercise that `mpcourse next` names; where all have passed, of the last lesson."""
+    """Return the lesson of the exercise that `mpcourse next` names, or the last one where all have passed."""
     try:
         exercise = Progress(course).next(course)
     except UserError:  # the records cannot be read, which `mpcourse next` says, too: the course opens nevertheless
@@ -83,7 +83,7 @@ def _check_port(arguments: Sequence[str]) -> None:
 
 
 def _codespace_options() -> list[str]:
-    """Options without which JupyterLab refuses what comes through the port that GitHub Codespaces forwards.
+    """Return options without which JupyterLab refuses what comes through the port that GitHub Codespaces forwards.
 
     A browser asks from the codespace's own address, which JupyterLab takes for another site's. Its token is asked for.
     """
@@ -95,7 +95,7 @@ def _codespace_options() -> list[str]:
 
 
 def _terminal_options(programs: str) -> list[str]:
-    """Options by which JupyterLab's terminals find this environment's programs, those of the folder `programs`.
+    """Return options by which JupyterLab's terminals find this environment's programs in the folder `programs`.
 
     By default a terminal is a login shell, and start-up files may put another Python first on PATH.
     """

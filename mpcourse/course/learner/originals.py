@@ -44,7 +44,7 @@ def originals(root: Path | None = None) -> Originals:
 
 
 def _paths(course: Course) -> list[str]:
-    """Files that are taken over as they are."""
+    """Return the files that are copied as they are."""
     found = [MANIFEST, "docs/glossary.md", "docs/several_machines.md"]
     found += [f"lessons/{lesson.id}.ipynb" for lesson in course.lessons]
     for pattern in ("lessons/figures/*.*", "lessons/twins/*.py"):

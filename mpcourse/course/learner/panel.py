@@ -47,7 +47,7 @@ def _lessons(asked: str | None) -> list[LessonProgress]:
 
 
 def _display(text: str, html: str) -> None:
-    """By IPython in a notebook, which keeps both forms; as text elsewhere."""
+    """Show by IPython in a notebook, which keeps both forms, and as text elsewhere."""
     try:
         from IPython import get_ipython
         from IPython.display import display
