@@ -26,7 +26,7 @@ def note_exit(page: StatusPage, file: str) -> None:
 
 
 def line_in(file: str) -> int:
-    """The line of `file` that called what called this; 0 where none did."""
+    """Return the line of `file` that called the caller of this function; 0 where none did."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back  # type: ignore[assignment]

@@ -13,8 +13,10 @@ MOST = 8.0  # times as long is waited, at most, for ranks that have to wait for 
 
 
 class GrantedTime:
-    """The time that ranks were granted since this was made. A rank that computes has the time that its process
-    computed, and one that sleeps the time that passed: of one that is ready to run, and waits for a core, none counts.
+    """The time that ranks were granted since this was made.
+
+    A rank that computes has the time that its process computed, and a rank that sleeps the time that passed. The time
+    of a rank that is ready to run, and waits for a core, does not count.
 
     pids: of the ranks. Call `seconds` often: what a process is doing is asked each time.
     """
@@ -39,7 +41,7 @@ class GrantedTime:
 
 
 def end_after(seconds: float) -> None:
-    """End this process if nobody who watches it does, as when they were killed.
+    """End this process if its watchers do not, as when they were killed.
 
     seconds: that they grant it, as `GrantedTime` counts. Twice as long it may compute. One that waits is ended some
     time after the latest moment at which they would end it, on a busy machine. Neither needs Python's lock.
@@ -48,7 +50,7 @@ def end_after(seconds: float) -> None:
     limit = math.ceil(2 * seconds) + 1
     if most == resource.RLIM_INFINITY or limit < most:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, most))
-    faulthandler.dump_traceback_later(MOST * seconds + 10, exit=True, file=open(os.devnull, "w"))
+    faulthandler.dump_traceback_later(MOST * seconds + 10, exit=True, file=os.open(os.devnull, os.O_WRONLY))
 
 
 def _computed(pid: int) -> float:

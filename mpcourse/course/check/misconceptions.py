@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # what judges is not needed to read what was kept
     from mpcourse.course.check.verdict import Verdict
 
-# Their sentences are about a file, a machine or a process, and not about what somebody took for right.
+# Their sentences are about a file, a machine or a process, and not about a misconception.
 NO_MISCONCEPTION = frozenset(
-    ("passed", "not written yet", "not started", "fault of the checker", "out of time")
-    + ("syntax error", "nothing to call", "vanished")
+    (
+        "passed",
+        "not written yet",
+        "not started",
+        "fault of the checker",
+        "out of time",
+        "syntax error",
+        "nothing to call",
+        "vanished",
+    )
 )
 
 
@@ -32,7 +40,7 @@ _RULES = (
 
 
 def without_values(why: str) -> str:
-    """A verdict's sentence without what differs from one wrong answer to the next with the same misconception.
+    """Remove from a verdict's sentence what differs between wrong answers with the same misconception.
 
     Numbers, and lists and shapes of them, become `#`; words beside them lose what tells one from several.
     """

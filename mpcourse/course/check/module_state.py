@@ -22,7 +22,7 @@ def changed(before: dict[str, str], module: ModuleType) -> str:
 
 
 def why(where: str) -> str:
-    """What to tell of an answer whose first call is right. where: as `changed` says."""
+    """Explain an answer whose first call is right. where: as `changed` says."""
     if not where:
         return (
             "As a first call it is right, here it is not: something is kept from one call to the next, which keeps "

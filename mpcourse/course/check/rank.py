@@ -82,7 +82,7 @@ class Report:
 
     @classmethod
     def read(cls, path: Path) -> "Report":
-        """The report in a file."""
+        """Read the report in a file."""
         return cls(**json.loads(path.read_text()))
 
 
@@ -154,7 +154,7 @@ def _virtually(cases: Any, answer: Answer, comm: Any) -> None:
 
 
 def report_of(error: BaseException, answer: Answer | None, file: str, rank: int, size: int) -> Report:
-    """What the check of `answer`, which is `file`, came to on `rank` of `size` when it raised `error`."""
+    """Report that the check of `answer`, which is `file`, raised `error` on `rank` of `size`."""
     try:
         refuse_replaced(file)
     except Wrong as wrong:  # then the check may have failed for that alone
@@ -223,12 +223,13 @@ def _left_over(comm: Any, world: Any, report: Report) -> Report:
 
 
 def _line(error: BaseException, file: str) -> int | None:
-    """The last line of `file` on the way to where `error` was raised."""
+    """Return the last line of `file` on the way to where `error` was raised."""
     lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == file]
     return lines[-1] if lines else None
 
 
 def redirect(stream: Any, path: Path) -> None:
+    """Append what is written to `stream`, standard output or error, to the file at `path`."""
     stream.flush()
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(target, stream.fileno())

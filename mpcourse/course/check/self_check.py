@@ -96,7 +96,7 @@ def _check(file: Path) -> int:
 
 
 def _introduced(reading: int) -> tuple[int, int, Path]:
-    """What the rank says of itself before it runs the learner's code: its number, how many there are, their folder."""
+    """Read a rank's number, how many there are and their folder, which it sends before the learner's code runs."""
     from mpcourse.course.check.monitor import STARTUP
 
     with open(reading) as file:

@@ -20,7 +20,7 @@ SIZES = (2, 3, 4, 7, 1)  # alone a rank makes mistakes that tell less
 LIMIT = 1.5  # seconds that all ranks of a run may compute; right answers take milliseconds
 PRINTED = 20_000  # characters that are kept of what a rank prints
 LINK = "10 GbE"
-MAX_POLLS = 5_000  # a loop that polls in vain reaches this well before LIMIT, also on a slow machine
+MAX_POLLS = 5_000  # a loop that polls without success reaches this well before LIMIT, also on a slow machine
 
 
 class OnVirtualRank(Exception):
@@ -141,14 +141,15 @@ def on_each(
             vars(error).pop("__notes__", None)  # they say which rank it was
             rank = next((r for r, e in failed.items() if e is error and not isinstance(e, ClusterError)), None)
             raise OnVirtualRank(error, answers[rank or 0], rank, size, pages.written()) from error
-    # Whoever looks at the results and meets something that nobody expects can tell what it was.
+    # A judge of the results that meets something unexpected can say what it was.
     answer.result, answer.line = next(((a.result, a.line) for a in answers if a.result), (answer.result, answer.line))
     return Ran(done, list(given), done.results, answers, pages.written())
 
 
 class _Modules(ModuleType):
-    """Stands in sys.modules for the learner's file, which each virtual rank has loaded for itself: there pickling finds
-    the rank's own classes.
+    """The entry in sys.modules for the learner's file, which each virtual rank has loaded for itself.
+
+    There pickling finds the rank's own classes.
     """
 
     def __init__(self, name: str) -> None:

@@ -29,7 +29,7 @@ def short(value: object, limit: int = 70) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """The text with what would print many numbers of a tensor cut to their beginning."""
+    """Cut each place in a text that prints many numbers of a tensor to its beginning."""
     return re.sub(r"(tensor\(\[[^()]{40})[^()]{20,}\)", r"\1 ...)", text)
 
 
@@ -71,7 +71,7 @@ def first_difference(got: Any, want: Any, what: str, rtol: float = 0.0, atol: fl
 
 
 def to_numpy(value: Any) -> Any:
-    """A numpy array with the values of a numpy array or a torch tensor; numpy has no bfloat16, so that is widened."""
+    """Return a numpy array or torch tensor as a numpy array; numpy has no bfloat16, so that is widened."""
     import numpy as np  # costs 0.06 s, and most checks of messages need no array
 
     if hasattr(value, "detach"):

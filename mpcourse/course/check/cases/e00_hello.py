@@ -35,8 +35,10 @@ def _greet(answer: Answer, comm: "TracedComm") -> None:
 
 
 def _many(answer: Answer, comm: "TracedComm") -> None:
-    """On 12 virtual ranks, where text has another order than numbers; and where ranks greet with other numbers than
-    rank 0 can guess. Virtual ranks lack a few things of MPI: what does not run there is judged by real ranks alone.
+    """Check the answer on 12 virtual ranks, where texts sort in another order than numbers.
+
+    Also check it where ranks greet with other numbers than rank 0 can guess. Virtual ranks lack a few things of MPI:
+    what does not run there is judged by real ranks alone.
     """
     from mpcourse.course.check.virtual_run import OnVirtualRank, on_each, only_real_ranks_judge
     from mpcourse.virtual.ranks.errors import ClusterError

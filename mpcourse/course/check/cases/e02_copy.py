@@ -103,7 +103,7 @@ def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
 
 
 def _moved_by_torch(y: Tensor, h: Tensor) -> bool:
-    """Whether torch's own copy stands in the graph between `h` and `y`."""
+    """Return whether torch's own copy is in the graph between `h` and `y`."""
     ways, been = [y.grad_fn], {h.grad_fn}
     while ways:
         node = ways.pop()
@@ -126,7 +126,7 @@ def _comes_back(answer: Answer, gradient: Tensor) -> None:
 
 
 def _two_results(answer: Answer) -> None:
-    """What a call has returned stays as it is when there is another call."""
+    """Check that what a call has returned stays as it is when there is another call."""
     first, second = torch.arange(3.0, device="vgpu:0"), torch.arange(3.0, 6.0, device="vgpu:0")
     y = answer.call("copy", first, "vgpu:1", changes=(first,))
     answer.call("copy", second, "vgpu:1", changes=(second,))

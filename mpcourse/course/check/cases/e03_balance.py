@@ -21,7 +21,7 @@ from mpcourse.split import balance
 Costs = list[float]
 Way = Callable[[Costs, int, list[int]], bool]  # whether these sizes are what a way to cut gives
 
-# Small ones, on each of which some rule of thumb goes wrong.
+# Small ones. Each makes some rule of thumb go wrong.
 FIXED: list[tuple[Costs, int]] = [
     ([1, 1, 1, 5, 1], 2),
     ([1, 1, 1, 1, 1, 1, 9], 2),
@@ -135,7 +135,7 @@ def _whole(size: Any) -> bool:
     """Whether it is a whole number, of Python's, numpy's or torch's types."""
     if isinstance(size, bool) or getattr(size, "shape", ()) != ():
         return False
-    return isinstance(size, numbers.Real) and size % 1 == 0 or hasattr(size, "__index__") and str(size) != "True"
+    return (isinstance(size, numbers.Real) and size % 1 == 0) or (hasattr(size, "__index__") and str(size) != "True")
 
 
 def _best(costs: Costs, stages: int, sizes: list[int]) -> bool:
@@ -144,7 +144,7 @@ def _best(costs: Costs, stages: int, sizes: list[int]) -> bool:
 
 
 def _cut(answer: Answer, costs: Costs, stages: int) -> list[int]:
-    """The sizes that the answer gives; ValueError if they are no way to cut."""
+    """Return the sizes that the answer gives; raise ValueError if they are no way to cut."""
     sizes = [int(size) for size in answer.call("balance", list(costs), stages)]
     if len(sizes) != stages or sum(sizes) != len(costs) or min(sizes) < 1:
         raise ValueError
@@ -155,7 +155,7 @@ def _cut(answer: Answer, costs: Costs, stages: int) -> list[int]:
 
 
 def sums_of(costs: Sequence[float], sizes: Sequence[int]) -> list[float]:
-    """What each stage costs."""
+    """Return what each stage costs."""
     total, start = [], 0
     for size in sizes:
         total.append(sum(costs[start : start + size]))
@@ -164,7 +164,7 @@ def sums_of(costs: Sequence[float], sizes: Sequence[int]) -> list[float]:
 
 
 def _equal_counts(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    return max(sizes) - min(sizes) <= 1 or len(set(sizes[:-1])) == 1 and sizes[0] == len(costs) // stages
+    return max(sizes) - min(sizes) <= 1 or (len(set(sizes[:-1])) == 1 and sizes[0] == len(costs) // stages)
 
 
 def _filled(costs: Costs, stages: int, sizes: list[int], over: float, again: bool) -> bool:
@@ -208,8 +208,10 @@ def _dearest_halved(costs: Costs, stages: int, sizes: list[int]) -> bool:
 
 
 def _halved(costs: Costs, stages: int, sizes: list[int], up: bool, share: bool) -> bool:
-    """Whether each part is cut in two, with half of its stages each, until each has one. up: of an odd number the first
-    gets more. share: whether what a half costs is divided by its number of stages.
+    """Return whether each part is cut in two, with half of its stages each, until each has one.
+
+    up: of an odd number of stages, the first half gets more. share: whether what a half costs is divided by its number
+    of stages.
     """
 
     def cut(part: Costs, stages: int) -> list[int]:
@@ -236,8 +238,10 @@ def _least(costs: Costs, stages: int, sizes: list[int], of: Callable[[list[float
 
 
 def _by_dearest_layer(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    """Whether it is the first or the last of all ways, which are equally good where a stage costs what its dearest
-    layer costs."""
+    """Return whether it is the first or the last of all ways.
+
+    They are equally good where a stage costs what its dearest layer costs.
+    """
     rest = len(costs) - stages + 1
     return sizes in ([1] * (stages - 1) + [rest], [rest] + [1] * (stages - 1))
 

@@ -26,7 +26,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     sums.check(answer, comm, NAME)
 
 

@@ -41,7 +41,7 @@ INPUTS = {  # what a case is about, and its pairs for any number of ranks
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     others = turned(comm)
     for ranks in (comm, others):
         for case in ("plain", "empty", "float32", "sums above int32"):
@@ -81,7 +81,7 @@ def _program(pairs: Pairs) -> Program:
             own.returned()  # the others may have come back without one
             return ValueError(str(error))
         except ZeroDivisionError as error:
-            if not nothing or not hasattr(comm, "status_page"):  # virtual ranks are told more
+            if not nothing or not hasattr(comm, "status_page"):  # virtual ranks explain more
                 raise
             own.returned()
             return error

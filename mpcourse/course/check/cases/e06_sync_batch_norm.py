@@ -39,8 +39,10 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Batches(Case):
-    """lengths: examples, by rank. offset: around which x lies. layers: calls one after the other, before backward. why:
-    as `Case.stumbled`. back: whether gradients are judged; else the output.
+    """Batches to normalize.
+
+    lengths: examples, by rank. offset: the value around which x lies. layers: calls one after the other, before
+    backward. why: as `Case.stumbled`. back: whether gradients are judged; else the output.
     """
 
     lengths: Callable[[int], Sequence[int]]

@@ -66,7 +66,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     if comm.size == 1:
         return  # a server without a worker is not asked for
     # What goes through another communicator than this goes wrong here.
@@ -77,8 +77,9 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 class _Hurried:
-    """A communicator as ranks may see it anywhere: something else runs after each send of rank 1, and a message may be
-    written into the buffer of an Irecv at once.
+    """A communicator as ranks may see it anywhere.
+
+    Something else runs after each send of rank 1, and a message may be written into the buffer of an Irecv at once.
     """
 
     def __init__(self, comm: Any) -> None:
@@ -100,7 +101,7 @@ class _Hurried:
 
 
 def _weights(rank: int, length: int) -> np.ndarray:
-    """What is in a rank's weights before: of rank 0 the model, of others something that must not be used."""
+    """Return a rank's weights before the call: the model on rank 0, on other ranks what must not be used."""
     if rank == 0:
         return np.random.default_rng(length).standard_normal(length)
     return 1000.0 * rank + np.arange(length)
@@ -156,8 +157,10 @@ def _virtually(
     answers: float | None = None,
     crossed: bool = False,
 ) -> None:
-    """seconds: what a gradient takes each worker. answers: what an answer takes at least; None: as long as others.
-    crossed: whether messages of two workers arrive crosswise.
+    """Check the answer on virtual ranks.
+
+    seconds: how long a gradient takes each worker. answers: how long an answer takes at least; None: as long as other
+    messages. crossed: whether messages of two workers arrive crosswise.
     """
     from mpcourse.course.check.virtual_run import LINK, OnVirtualRank, virtually
     from mpcourse.virtual import LINKS, MPI, ClusterError, Topology
@@ -233,6 +236,7 @@ def _really(answer: Answer, comm: "TracedComm", steps: int, length: int) -> bool
 
 
 def near(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether two arrays differ by rounding alone."""
     return np.allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
@@ -433,14 +437,14 @@ def _version(weights: np.ndarray, versions: Sequence[np.ndarray], first: int = 0
 
 
 def _at(text: str, got: np.ndarray, want: np.ndarray) -> str:
-    """A text about the first number that differs."""
+    """Fill in a text about the first number that differs."""
     i = int(np.flatnonzero(~np.isclose(got, want, rtol=1e-9, atol=1e-9))[0])
     digits = 6 if f"{got[i]:.6g}" != f"{want[i]:.6g}" else 12
     return text.format(i=i, got=f"{got[i]:.{digits}g}", want=f"{want[i]:.{digits}g}")
 
 
 def _shorter(got: np.ndarray, want: np.ndarray, start: np.ndarray) -> str:
-    """The dtype by which gradients were rounded, or the weights."""
+    """Return the dtype to which gradients were rounded, or the weights."""
     return shorter_dtype(got - start, want - start) or shorter_dtype(got, want)
 
 
@@ -450,14 +454,15 @@ def _repeated(played: Played) -> Finding | None:
     first = next((taken for taken in everyone if taken.repeats and not played.unchanged), None)
     if first is None:
         return None
-    if not judge(LIST, replace(played, late=math.inf)):
-        if finding := judge([MISTAKES], played) or judge([ANSWERED_FIRST], replace(first, rank=0)):
-            return finding
+    if not judge(LIST, replace(played, late=math.inf)) and (
+        finding := judge([MISTAKES], played) or judge([ANSWERED_FIRST], replace(first, rank=0))
+    ):
+        return finding
     return judge([REPEATS], first)
 
 
 def _wrong_values(played: Played) -> Finding | None:
-    """What is wrong with weights: those at which gradients were computed, the server's, and the workers' in the end."""
+    """Find wrong weights: at which gradients were computed, on the server, and on the workers in the end."""
     unseen = [replace(turn, rank=turn.worker) for turn in played.turns if turn.version(played.right) is None]
     return (
         judge([FIRST], *played.workers)
@@ -539,7 +544,7 @@ def _announced(copies: list["Event"], rank: int, steps: list[WorkerStep], at: fl
 def _explained(
     error: "ClusterError", taken: dict[int, list[WorkerStep]], weights: Sequence[np.ndarray], steps: int
 ) -> "ClusterError":
-    """A deadlock, with what it most likely means between a server and its workers; other errors as they are."""
+    """Say what a deadlock most likely means between a server and its workers; leave other errors as they are."""
     if error.kind != "deadlock" or re.search(r"own tag only|itself|ask again", error.text):
         return error
     *lines, last_line = error.text.splitlines()

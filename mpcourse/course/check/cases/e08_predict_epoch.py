@@ -137,6 +137,7 @@ class Facts:
 
 
 def close(a: float, b: float) -> bool:
+    """Return whether two numbers of seconds differ by rounding alone."""
     return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15)
 
 
@@ -255,7 +256,7 @@ RIGHT = [part[0] for part in PARTS]
 
 
 def seconds(case: Epoch, parts: Sequence[Part] = RIGHT) -> float:
-    """What the parts make of a case."""
+    """Compute the seconds that the parts give for a case."""
     steps, rounds, share, message, whole = (part.value for part in parts)
     ring = rounds(case) * message(case, share(case)) if case.ranks > 1 else 0.0
     return whole(case, steps(case), ring)

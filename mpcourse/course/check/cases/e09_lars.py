@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -60,14 +61,14 @@ class Training:
 
 
 def _drawn(shapes: Sequence[tuple[int, ...]], lr: list[float], seed: int, **options: float) -> Group:
-    """A group with random parameters of these shapes, and random gradients for each step."""
+    """Make a group with random parameters of these shapes, and random gradients for each step."""
     generator = torch.Generator().manual_seed(seed)
     rows = [[torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in (None, *lr)]
     return Group(rows[0], [list(row) for row in rows[1:]], lr, **options)
 
 
 def _row(*numbers: float) -> torch.Tensor:
-    """A weight of one row."""
+    """Make a weight of one row."""
     return torch.tensor([numbers], dtype=torch.float64)
 
 
@@ -195,7 +196,7 @@ def _copy(tensor: torch.Tensor | None) -> torch.Tensor:
 class Facts(Called):
     """A training: gradients and parameters after each step, or an error, or the type of what is no optimizer.
 
-    every: trainings, most of which tell misconceptions apart.
+    every: trainings; most tell misconceptions apart.
     """
 
     every: list[Training]
@@ -274,7 +275,7 @@ def _update(x: Any, trust: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to make steps; as it stands, the right one.
+    """A way to make steps; by default the right one.
 
     trust: of one parameter in one step, x: its w, g, v, d = g + wd * w; lr, m, wd, c, the options of its group; the w
     and g of all that have gradients; the numbers of its group, its own in it, and the group's last one; and a memory.
@@ -297,7 +298,7 @@ def trained(training: Training, way: Way) -> list[Rows]:
     history = []
     for step in range(training.steps):
         gradients = training.gradients(step)
-        pairs = [(w, g) for w, g in zip(sum(values, []), gradients, strict=True) if g is not None]
+        pairs = [(w, g) for w, g in zip(itertools.chain(*values), gradients, strict=True) if g is not None]
         for number, (group, ws) in enumerate(zip(training.groups, values, strict=True)):
             o = way.options(training.groups[0], group, DEFAULT)
             for i, (w, g) in enumerate(zip(ws, group.gradients[step], strict=True)):
@@ -311,7 +312,7 @@ def trained(training: Training, way: Way) -> list[Rows]:
                 )  # fmt: skip
                 velocities[place], change = way.update(x, way.trust(x))
                 ws[i] = w - change
-        history.append([_copy(g) for g in gradients] + sum(values, []))
+        history.append([*map(_copy, gradients), *itertools.chain(*values)])
     return history
 
 
@@ -334,7 +335,7 @@ def _along(dim: int) -> Way:
 
 
 def _of_all(x: Any) -> float:
-    """The trust by the norms of all parameters together."""
+    """Compute the trust from the norms of all parameters together."""
     w, g = (sum(_norm(t) ** 2 for t in ts) ** 0.5 for ts in zip(*x.all, strict=True))
     return _ratio(x.c * w, g + x.wd * w)
 

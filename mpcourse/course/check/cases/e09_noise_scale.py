@@ -68,7 +68,7 @@ Part = Callable[..., float]
 
 @dataclass(frozen=True)
 class Way:
-    """How it may be computed; as it stands, the right way.
+    """How it may be computed; by default the right way.
 
     small_square, big_square: of a step's rows (ranks, parameters). small, big: from examples and ranks.
     gradient, trace: |G|^2 and S, from both squares and both sizes. combine: the result, from those of every step.
@@ -83,7 +83,7 @@ class Way:
     combine: Part = lambda gs, ts: _quotient(sum(gs), sum(ts))
 
     def __call__(self, steps: Steps, examples: int) -> float:
-        """The noise scale that comes of it."""
+        """Compute the noise scale in this way."""
         ranks = steps[0].shape[0]
         sizes = self.small(examples, ranks), self.big(examples, ranks)
         squares = [(self.small_square(rows), self.big_square(rows)) for rows in steps]

@@ -77,7 +77,7 @@ def _parameters(sizes: GridSizes, rank: int, case: str) -> tuple[list[torch.nn.P
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     for sizes in grids_of(comm.size):
         for most in MAX_NORMS:
             on_real(answer, comm, _program(sizes, most, "None"), _judge)

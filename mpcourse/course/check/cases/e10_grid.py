@@ -40,7 +40,7 @@ REFUSED = [(GridSizes(2, 2, 2), 4), (GridSizes(1, 1, 2), 3), (GridSizes(2, 1, 1)
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     others = turned(comm)
     # All ranks make equally many calls, for they meet after each of them.
     for ranks, grids in ((comm, grids_of(comm.size)), (others, grids_of(others.size)[:1])):
@@ -137,7 +137,7 @@ class Facts:
     group = property(lambda self: self.groups[self.number][self.axis])
 
     def along(self, axes: Sequence[str] = AXES, order: Sequence[str] = ORDER) -> list[list[list[int]]]:
-        """Groups along these axes of a grid whose axes are counted up in this order."""
+        """Return the groups along these axes of a grid whose axes are counted up in this order."""
         return [[members(self.sizes, rank, axis, order) for axis in axes] for rank in range(self.ranks)]
 
     # Tests.

@@ -27,7 +27,7 @@ from mpcourse.virtual.ranks import ClusterError
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm
 
-Gradients = list[tuple[str, torch.Tensor, torch.Tensor]]  # what each is of, the tensor, and one with the right .grad
+Gradients = list[tuple[str, torch.Tensor, torch.Tensor]]  # its name, the tensor, and one with the right .grad
 Calls = Callable[[ModuleType, Any], Gradients | None]  # of the learner's file and a communicator
 
 # -- inputs --
@@ -67,7 +67,7 @@ INPUTS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {  # and why one is 
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     for ranks in (comm, turned(comm)):  # where a rank is alone, it hands on nothing, and meets the others all the same
         for name in ("a matrix", "a float32 vector", TRANSPOSED):
             on_real(answer, ranks, _program(_chain(name), BACK), _judge)

@@ -98,7 +98,7 @@ LONG = Case("1,207 elements", ((30, 40), (7,)))  # few enough for a loop over el
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     each_on_real(answer, comm, (CASES[0], CASES[1], CASES[2], LONG), _call, _judge)
 
 

@@ -110,12 +110,12 @@ def _drawn(draw: random.Random) -> Case:
 
 
 def _counting(counts: Callable[[Kind], Any]) -> Callable[[Case], list[tuple[int, int]]]:
-    """Number parameters among those that count."""
+    """Give each parameter its number among the parameters that count."""
     return lambda case: [(sum(1 for o in case.kinds[:i] if counts(o)), k.numel) for i, k in case.trained]
 
 
 def _at_last(case: Case) -> list[tuple[int, int]]:
-    """Number a tied parameter by its last place in the list."""
+    """Give a tied parameter the number of its last place in the list."""
     return [(max(j for j, other in enumerate(case.kinds) if i in (j, other.of)), k.numel) for i, k in case.trained]
 
 

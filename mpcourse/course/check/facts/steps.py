@@ -380,7 +380,7 @@ def _same(got: Tensor | None, want: Tensor | None) -> bool:
 
 
 def _leaves(tensor: Tensor) -> Iterator[Tensor]:
-    """The leaves that autograd would reach from `tensor`."""
+    """Yield the leaves that autograd would reach from `tensor`."""
     ways, been = [tensor.grad_fn], set()
     while ways:
         if (node := ways.pop()) is None or node in been:
@@ -401,7 +401,7 @@ def _cut(examples: int, count: int) -> list[range]:
 STAGES, MICROBATCHES, EXAMPLES = 4, 16, 16
 UNIT = EXAMPLES * WIDTH * 4  # bytes of one micro-batch between two stages
 # Input, output and gradient of each micro-batch in flight, and of two that come and go. One tensor of each of the 16
-# may stay: of a stage with more layers that would be little. Whoever lets go of nothing keeps two or three of each.
+# may stay: of a stage with more layers that would be little. An answer that frees nothing keeps two or three of each.
 EACH, SPARE, STAY = 3, 2, 1
 
 

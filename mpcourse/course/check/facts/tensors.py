@@ -163,7 +163,7 @@ class Lanes(list[str]):
 
 
 def lanes(box: Box) -> Lanes:
-    """The copies since the last box.reset()."""
+    """Return the lanes of the copies since the last box.reset()."""
     return Lanes(e.lane for e in box.copies)
 
 
@@ -176,8 +176,10 @@ class Backward:
 
 
 def backward(answer: Answer, result: Tensor, gradient: Tensor, what: str, why: Why) -> None:
-    """Run backward from `result`, and raise Wrong where it cannot. what: how to call the result. why: of an error that
-    is not raised in the learner's own lines."""
+    """Run backward from `result`, and raise Wrong where it cannot.
+
+    what: how to call the result. why: of an error that is not raised in the learner's own lines.
+    """
     cut = Test(
         "cut",
         lambda f: f.cut,
