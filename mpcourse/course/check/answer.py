@@ -27,7 +27,7 @@ MANY = 20  # modules: torch imports hundreds when something of it is first used,
 
 
 def beginning() -> tuple[float, float, int]:
-    """From when a limit counts: this process's clock, the time that it has computed, and how many modules it has."""
+    """Return the start of a limit: this process's clock, the time that it has computed, and its number of modules."""
     return time.perf_counter(), time.process_time(), len(sys.modules)
 
 
@@ -84,11 +84,11 @@ class Answer:
         return next((name for name in names if not callable(getattr(self.module, name, None))), None)
 
     def left(self) -> str:
-        """Where the file's functions have left something since it was loaded, as a phrase; empty: nowhere."""
+        """Say where the file's functions have left something since it was loaded, as a phrase; empty: nowhere."""
         return kept.changed(self.loaded, self.module)
 
     def mentions(self, name: str) -> bool:
-        """Whether the file's own code, outside its `__main__` block, uses `name` as a variable or an attribute."""
+        """Return whether the file's own code, outside its `__main__` block, has a variable or an attribute `name`."""
         tree = ast.parse(read_source(self.path))
         body = [node for node in tree.body if not (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))]
         nodes = [node for top in body for node in ast.walk(top)]
@@ -136,7 +136,7 @@ class Answer:
         return result
 
     def _over(self, limit: float) -> bool:
-        """Whether the process has computed for longer. What it imports does not count: `since` moves on behind it."""
+        """Return whether the process has computed for longer. Imports do not count: `since` moves on behind them."""
         began, computed, modules = self.since
         # The process's own clock takes five times as long to read as the other.
         if time.perf_counter() - began <= limit or time.process_time() - computed <= limit:

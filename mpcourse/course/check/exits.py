@@ -14,7 +14,7 @@ class Aborted(SystemExit):
 
 
 def note_exit(page: StatusPage, file: str) -> None:
-    """From now on os._exit in `file` leaves its line on the status page: it raises nothing, and ends a rank at once."""
+    """Let os._exit in `file` leave its line on the status page: it raises nothing, and ends a rank at once."""
     own = os.getpid()
 
     def noted(status: int) -> NoReturn:

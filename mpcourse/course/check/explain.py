@@ -43,7 +43,7 @@ def explanation_of(got: Any, values: Iterable[tuple[str, Any]], same: Callable[[
 
 
 def gives(same: Callable[[Any, Any], bool] = operator.eq) -> Fits:
-    """For rules that take an input's arguments and return what a program written so would.
+    """Judge rules that take an input's arguments and return what a program written so would.
 
     same: whether what came, its first argument, is the rule's value. A rule that divides by zero has no value there.
     """
@@ -58,7 +58,7 @@ def gives(same: Callable[[Any, Any], bool] = operator.eq) -> Fits:
 
 
 def holds(rule: Rule, given: Input, got: Any) -> bool:
-    """For rules that take an input's arguments and what came of it, and return whether they explain it."""
+    """Return whether a rule that takes an input's arguments and its result explains the result."""
     return bool(rule(*given, got))
 
 

@@ -27,7 +27,7 @@ class GrantedTime:
         self.granted = dict.fromkeys(self.computed, 0.0)
 
     def seconds(self, most: float = MOST) -> float:
-        """Of the rank that had least; no less than what passed, divided by `most`."""
+        """Return the seconds of the rank that had least; no less than what passed, divided by `most`."""
         now = time.monotonic()
         if now - self.looked > LOOK:
             for pid in self.granted:
@@ -54,7 +54,7 @@ def end_after(seconds: float) -> None:
 
 
 def _computed(pid: int) -> float:
-    """Seconds that all threads of a process have computed; 0 where the kernel does not say."""
+    """Return the seconds that all threads of a process have computed; 0 where the kernel does not say."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -64,7 +64,7 @@ def _computed(pid: int) -> float:
 
 
 def _runs(pid: int) -> bool:
-    """Whether some thread of it runs, or is ready to."""
+    """Return whether some thread of it runs, or is ready to."""
     tasks = f"/proc/{pid}/task"
     try:
         return any(_state(f"{tasks}/{thread}/stat") == b"R" for thread in os.listdir(tasks))

@@ -22,12 +22,12 @@ NO_MISCONCEPTION = frozenset(
 
 
 def names_one(verdict: "Verdict") -> bool:
-    """Whether a verdict says what was misunderstood: it has a sentence on it, and did not end before that mattered."""
+    """Return whether a verdict names a misconception: it has a sentence, and did not end before that mattered."""
     return bool(verdict.why) and verdict.kind not in NO_MISCONCEPTION
 
 
 def is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Whether two pairs of a verdict's kind and its sentence are about the same misconception."""
+    """Return whether two pairs of a verdict's kind and its sentence are about the same misconception."""
     return one[0] == other[0] and without_values(one[1]) == without_values(other[1])
 
 

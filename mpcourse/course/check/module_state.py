@@ -11,12 +11,12 @@ _SHOWN = 5000  # characters of a value that are compared
 
 
 def state(module: ModuleType) -> dict[str, str]:
-    """All that the module's functions can keep something in: how to call it, and what is in it."""
+    """Return all that the module's functions can keep something in: how to call it, and what is in it."""
     return dict(_values(module))
 
 
 def changed(before: dict[str, str], module: ModuleType) -> str:
-    """Where the module has something else than `before`, as a phrase; empty where nothing has changed."""
+    """Say where the module has something else than `before`, as a phrase; empty where nothing has changed."""
     names = [name for name, value in _values(module) if before.get(name, value) != value]
     return " and ".join(names[:2])
 

@@ -26,7 +26,7 @@ class RankExit:
 
 
 def exit_of(ending: Ending, folder: Path) -> RankExit:
-    """Who ended first in a run that "died", whose files lie in `folder`.
+    """Find which rank ended first in a run that "died", whose files lie in `folder`.
 
     The launcher kills the rest as soon as one rank ends, so several may be gone. What a rank itself left counts more
     than the launcher's word: MPICH may name one that it killed.
@@ -55,7 +55,7 @@ def exit_of(ending: Ending, folder: Path) -> RankExit:
 
 
 def _aborted(said: str) -> RankExit | None:
-    """Open MPI's message of an Abort, which comes from the launcher."""
+    """Read Open MPI's message of an Abort, which comes from the launcher."""
     if match := re.search(r"MPI_ABORT was.*?Proc: \[\[.*?\],(\d+)\].*?Errorcode: (-?\d+)", said, re.DOTALL):
         return RankExit(int(match[1]), f"called Abort({match[2]})", LEFT)
     return None

@@ -115,7 +115,7 @@ def _introduced(reading: int) -> tuple[int, int, Path]:
 
 
 def _judge(exercise: Any, file: Path, folder: Path, size: int, rank: subprocess.Popen) -> int:
-    """Beside rank 0: wait for the end, print the verdict, and let the others know."""
+    """Wait beside rank 0 for the end, print the verdict, and let the others know."""
     from mpcourse.course.check.monitor import Monitor
     from mpcourse.course.check.show import show_verdict
     from mpcourse.course.check.verdict import judge
@@ -135,7 +135,7 @@ def _judge(exercise: Any, file: Path, folder: Path, size: int, rank: subprocess.
 
 
 def _follow(folder: Path, number: int, rank: subprocess.Popen) -> int:
-    """Beside another rank: wait for the word. If it never comes, rank 0's process was killed, and so should all be."""
+    """Wait beside another rank for the word. Without it, rank 0's process was killed, and so should all be."""
     while folder.exists():
         if (folder / "judged").exists():
             return int((folder / "judged").read_text())

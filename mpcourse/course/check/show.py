@@ -26,7 +26,7 @@ def show_verdict(verdict: Verdict) -> None:
 
 
 def print_verdict(verdict: Verdict, out: Console) -> None:
-    """One line if it passed, else what happened, where, and why that is so."""
+    """Render one line if it passed, else what happened, where, and why that is so."""
     file = (f" ({verdict.file})", "dim")
     if verdict.passed:
         sizes = ", ".join(map(str, verdict.sizes))

@@ -61,7 +61,7 @@ def run(job: Job) -> Report:
 
 
 def _left(error: BaseException) -> bool:
-    """Whether the part on virtual ranks cannot be judged, and real ranks judge alone."""
+    """Return whether the part on virtual ranks cannot be judged, and real ranks judge alone."""
     from mpcourse.course.check.virtual_run import only_real_ranks_judge
 
     return only_real_ranks_judge(error)

@@ -24,7 +24,7 @@ _TURNS = os.path.join("ranks", "threads.py")  # where a virtual rank waits for i
 
 
 def answer(folder: Path, number: int) -> None:
-    """From now on rank `number`, this process, says in `folder` where it is when asked, and where it crashed."""
+    """Let rank `number`, this process, say in `folder` where it is when asked, and where it crashed."""
     crashed = (folder / f"rank{number}.stack").open("w")
     faulthandler.enable(crashed)
     faulthandler.register(signal.SIGUSR1, crashed)
@@ -69,7 +69,7 @@ def lines(folder: Path, ranks: Mapping[int, int], file: str, ask: bool = True) -
 
 
 def _ask(folder: Path, number: int) -> bool:
-    """Whether the rank's thread was asked; not if it has ended, or not begun."""
+    """Return whether the rank's thread was asked; not if it has ended, or not begun."""
     (folder / f"rank{number}.where").unlink(missing_ok=True)
     try:
         question = os.open(folder / f"rank{number}.ask", os.O_WRONLY | os.O_NONBLOCK)

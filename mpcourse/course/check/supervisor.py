@@ -139,7 +139,7 @@ def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
 
 
 def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict:
-    """Ranks under mpirun; virtual ones came before."""
+    """Run ranks under mpirun; virtual ranks came before."""
     mark, since = uuid.uuid4().hex, time.time()
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
         folder = Path(name)

@@ -182,7 +182,7 @@ def _watch_wait(name: str) -> Callable[..., Any]:
 
 
 def meant(error: BaseException) -> str:
-    """For an AttributeError on a communicator: the name that was most likely meant, in a sentence. Else empty."""
+    """Say which name was most likely meant by an AttributeError on a communicator; else return an empty text."""
     if not (isinstance(error, AttributeError) and isinstance(error.obj, MPI.Comm) and error.name):
         return ""
     # Of gather and Gather the one that begins as what was typed: the last one of a key stays.

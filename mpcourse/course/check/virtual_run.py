@@ -35,7 +35,7 @@ class OnVirtualRank(Exception):
 
 
 def only_real_ranks_judge(error: BaseException) -> bool:
-    """Whether the answer called what mpi4py has and virtual ranks do not: then real ranks alone judge it."""
+    """Return whether the answer called what mpi4py has and virtual ranks do not: then real ranks alone judge it."""
     error = error.error if isinstance(error, OnVirtualRank) else error
     return isinstance(error, NotOffered) and error.in_mpi4py
 
@@ -60,7 +60,7 @@ class Ran:
         return self._answers[0].path.read_text()
 
     def wrong(self, rank: int | None, asked: str, got: str, why: str = "") -> OnVirtualRank:
-        """To be raised: what is wrong on `rank`, with the line where its call returned; None: on no rank in particular.
+        """Make the error to raise: what is wrong on `rank`, with the line where its call returned; None: on no one.
 
         asked, got: what the task wants and what the learner's code did, each a phrase of one line.
         why: the misconception that most likely lies behind it; empty where none is known.

@@ -17,7 +17,7 @@ EAGER = 4096  # bytes of a message that passes before it is asked for, as a gree
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """Every rank must call this."""
+    """Check the answer; every rank must call this."""
     _greet(answer, comm)
     # Once more with the ranks renumbered, so that only a greeting through `comm` itself comes out right, and with the
     # higher ranks early: a rank 0 that takes messages as they come gets them in the wrong order.
@@ -126,12 +126,12 @@ class Facts:
     calls = property(lambda self: f": it called {', '.join(sorted(self.comm.made))}" if self.comm.made else "")
 
     def all_match(self, pattern: str) -> bool:
-        """Whether each greeting is matched by a pattern."""
+        """Return whether each greeting is matched by a pattern."""
         return all(re.fullmatch(pattern, g) for g in self.greetings)
 
 
 def _sends(call: str) -> bool:
-    """Whether a rank that makes this call may tell rank 0 something."""
+    """Return whether a rank that makes this call may tell rank 0 something."""
     name, _, arguments = call.partition("(")
     if name.lower() in ("bcast", "scatter", "scatterv"):
         return arguments != "root=0)"

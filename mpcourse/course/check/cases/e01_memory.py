@@ -33,7 +33,7 @@ OPTIMIZERS = {
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     networks = [FIRST]
     networks += [([draw.randint(2, 90) for _ in range(length)], draw.randint(2, 40)) for length in (3, 5, 2, 4)]

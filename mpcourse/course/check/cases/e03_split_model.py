@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     with virtual_gpus(4) as box:
         cases: list[tuple[Callable[[], nn.Sequential], list[int], list[str]]] = [
             (_mlp, [2, 3], ["vgpu:0", "vgpu:1"]),
@@ -80,7 +80,7 @@ def _nested() -> nn.Sequential:
 
 
 def _shared() -> nn.Sequential:
-    """One Tanh, in two places: it has no parameters, so it may be in two stages."""
+    """Make a model with one Tanh in two places: it has no parameters, so it may be in two stages."""
     tanh = nn.Tanh()
     return nn.Sequential(nn.Linear(4, 6), tanh, nn.Linear(6, 5), tanh, nn.Linear(5, 3))
 

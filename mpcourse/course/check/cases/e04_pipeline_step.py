@@ -40,7 +40,7 @@ CASES: Sequence[tuple] = [  # schedule, batch, and whether it is a first step, o
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     with (
         virtual_gpus(4, SLOW, overlap=True) as box,
         patch.object(threading.Thread, "start", lambda *args: demand(THREADS, None)),  # they would not know the devices

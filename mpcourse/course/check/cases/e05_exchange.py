@@ -44,7 +44,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     from mpcourse.course.check.virtual_run import SIZES, virtually
 
     for size in SIZES:

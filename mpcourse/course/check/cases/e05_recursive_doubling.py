@@ -21,7 +21,7 @@ SIZES = (2, 3, 4, 7, 8, 1)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     sums.check_virtually(answer, comm, NAME, SIZES, MEMBERS, _judge_messages)
 
 

@@ -21,7 +21,7 @@ SIZES = (3, 2, 4, 7, 1)  # two ranks show little
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     sums.check_virtually(answer, comm, NAME, SIZES, MEMBERS, _judge_messages)
 
 

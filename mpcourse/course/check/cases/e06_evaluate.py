@@ -53,7 +53,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     for case, make in INPUTS.items():
         for size in SIZES:
             if "empty" in case and size == 1:
@@ -110,7 +110,7 @@ class Facts:
     raised = property(lambda self: [r for r, got in enumerate(self.results) if isinstance(got, ValueError)])
 
     def near(self, value: Any, tolerance: float = 1e-12) -> bool:
-        """Whether this rank's result is `value` but for rounding in float64."""
+        """Return whether this rank's result is `value` but for rounding in float64."""
         return _near(self.got, value, tolerance)
 
     @property

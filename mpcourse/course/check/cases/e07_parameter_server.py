@@ -57,7 +57,7 @@ HELD_UP = 0.01  # seconds
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     for size, steps, length, slow in CASES:
         _virtually(answer, comm, size, steps, length, {r: _seconds(r, slow) for r in range(1, size)})
     for size, steps, length in WAITING:  # the highest rank comes first, and the lowest last
@@ -208,7 +208,7 @@ def _virtually(
 
 
 def _really(answer: Answer, comm: "TracedComm", steps: int, length: int) -> bool:
-    """On real ranks; whether all is well. Every rank must call this."""
+    """Return whether all is well on real ranks. Every rank must call this."""
     from mpi4py import MPI  # this makes a process a rank
 
     elsewhere = MPI.COMM_WORLD.begun  # type: ignore[attr-defined]
@@ -432,7 +432,7 @@ class Taken:
 
 
 def _version(weights: np.ndarray, versions: Sequence[np.ndarray], first: int = 0) -> int | None:
-    """Which of the versions from `first` on `weights` are."""
+    """Return which of the versions from `first` on `weights` are."""
     return next((v for v in range(first, len(versions)) if near(weights, versions[v])), None)
 
 
@@ -449,7 +449,7 @@ def _shorter(got: np.ndarray, want: np.ndarray, start: np.ndarray) -> str:
 
 
 def _repeated(played: Played) -> Finding | None:
-    """Who computed gradients at the same weights twice, though the server has changed them."""
+    """Find who computed gradients at the same weights twice, though the server has changed them."""
     everyone = [Taken(r, played, r, k) for r, steps in played.taken.items() for k in range(len(steps))]
     first = next((taken for taken in everyone if taken.repeats and not played.unchanged), None)
     if first is None:
@@ -500,7 +500,7 @@ def _wait(
     taken: dict[int, list[WorkerStep]],
     seconds: dict[int, float],
 ) -> SimpleNamespace:
-    """Facts of a wait of worker `rank` for the answer to its gradient number k; 0: for its first weights."""
+    """Return the facts of a wait of worker `rank` for the answer to its gradient number k; 0: for its first weights."""
     between = [e for e in copies if e.start <= ended and e.end >= begun]
     up = [e for e in between if e.lane == f"rank {rank} -> rank 0" and e.issued > begun - PATIENCE]
     down = [e for e in between if e.lane == f"rank 0 -> rank {rank}"]
@@ -526,12 +526,12 @@ def _wait(
 
 
 def _late(events: list["Event"]) -> bool:
-    """Whether a message was received long after it was sent."""
+    """Return whether a message was received long after it was sent."""
     return any(e.start - e.issued > PATIENCE for e in events)
 
 
 def _announced(copies: list["Event"], rank: int, steps: list[WorkerStep], at: float) -> bool:
-    """Whether what the server took from `rank` before time `at` had been sent before its gradient was computed.
+    """Return whether what the server took from `rank` before time `at` had been sent before its gradient was computed.
 
     A request for weights is no such message, for the answer to it came in between.
     """
@@ -580,12 +580,12 @@ def _explained(
 
 
 def _sends(call: str) -> bool:
-    """Whether a wait in `call` is for a send."""
+    """Return whether a wait in `call` is for a send."""
     return re.match(r"(the wait for )?\w*send\(", call, re.IGNORECASE) is not None
 
 
 def _sent(ran: "Ran", rank: int, to: int, steps: int, nbytes: int) -> SimpleNamespace:
-    """Facts of what went from a rank to another one, where an array has `nbytes`."""
+    """Return the facts of what went from a rank to another one, where an array has `nbytes`."""
     return SimpleNamespace(
         rank=rank,
         to=to,
@@ -606,7 +606,7 @@ def _scaled(factor: Callable[[Played], float]) -> Way:
 
 
 def _together(p: Played, versions: list[np.ndarray], steps: list[WorkerStep], rate: float) -> np.ndarray:
-    """As many gradients as there are workers make one update."""
+    """Make one update of as many gradients as there are workers."""
     if len(steps) % p.n_workers:
         return versions[-1]
     return versions[-1] - rate * np.sum([step.gradient for step in steps[-p.n_workers :]], axis=0)

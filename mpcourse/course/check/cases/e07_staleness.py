@@ -49,7 +49,7 @@ REFUSED = (("-5", 5), ("+1 -1 -0", 0), ("+1 +2 -2 -7 +7 -7", 7), ("-4 +4", 4))  
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     histories = list(FIXED)
     for workers in (1, 2, 4, 8):

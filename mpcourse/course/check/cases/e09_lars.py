@@ -73,7 +73,7 @@ def _row(*numbers: float) -> torch.Tensor:
 
 
 def _trainings(seed: int) -> list[Training]:
-    """From one step of one weight to all that the task names. seed: of those that are random."""
+    """List trainings, from one step of one weight to all that the task names. seed: of the random ones."""
     matrix, bias = (3, 4), (5,)
     rates = [_drawn([matrix, bias], [0.5, 2.0, 2.0, 0.1], seed + 5, momentum=0.9, weight_decay=0.1)]
     missing = _drawn([matrix, bias, (2, 2)], [0.5, 1.0, 2.0], seed + 6, momentum=0.9, weight_decay=0.1)
@@ -138,7 +138,7 @@ def _trainings(seed: int) -> list[Training]:
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     every = _trainings(drawing().getrandbits(30))
     one_by_one(answer, [functools.partial(_one, training=training, every=every) for training in every])
 
@@ -320,7 +320,7 @@ def trained(training: Training, way: Way) -> list[Rows]:
 
 
 def _of_weights(trust: Callable[[Any], Any]) -> Way:
-    """With this trust for weights, 1 for biases."""
+    """Return the way with this trust for weights, and 1 for biases."""
     return Way(trust=lambda x: trust(x) if x.w.dim() > 1 else 1.0)
 
 
@@ -329,7 +329,7 @@ def _by_norm(norm: Callable[[torch.Tensor], float]) -> Way:
 
 
 def _along(dim: int) -> Way:
-    """With a trust for each row, or column."""
+    """Return the way with a trust for each row, or column."""
     norm = functools.partial(torch.linalg.vector_norm, dim=dim, keepdim=True)
     return _of_weights(lambda x: x.c * norm(x.w) / (norm(x.g) + x.wd * norm(x.w)))
 
@@ -341,7 +341,10 @@ def _of_all(x: Any) -> float:
 
 
 def _plus(number: float, above: bool, guarded: bool) -> Way:
-    """With a number added below the line, and above it, too. guarded: but not where the formula gives no trust."""
+    """Return the way with a number added below the line, and above it, too.
+
+    guarded: but not where the formula gives no trust.
+    """
 
     def trust(x: Any) -> float:
         w, g = _norm(x.w), _norm(x.g)
@@ -351,17 +354,17 @@ def _plus(number: float, above: bool, guarded: bool) -> Way:
 
 
 def _inside(x: Any) -> bool:
-    """Whether the formula gives the trust, and not a rule for biases or zeros."""
+    """Return whether the formula gives the trust, and not a rule for biases or zeros."""
     return x.w.dim() > 1 and _norm(x.w) > 0 and _norm(x.g) + x.wd * _norm(x.w) > 0
 
 
 def _moved(velocity: Callable[[Any, Any], Any], change: Callable[[Any, Any, Any], Any] = lambda x, t, v: v) -> Way:
-    """With this velocity, by x and the trust, and this change of w, by the velocity, too."""
+    """Return the way with this velocity, by x and the trust, and this change of w, by the velocity, too."""
     return Way(update=lambda x, t: (v := velocity(x, t), change(x, t, v)))
 
 
 def _only(moves: Callable[[Any], bool]) -> Way:
-    """Where only some parameters move."""
+    """Return the way in which only some parameters move."""
     return Way(update=lambda x, t: _update(x, t) if moves(x) else (x.v, 0 * x.w))
 
 

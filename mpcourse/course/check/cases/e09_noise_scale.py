@@ -21,7 +21,7 @@ Steps = Sequence[torch.Tensor]  # of each step the ranks' gradients, of shape (r
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.
     first, second = [[3.0, 0.0], [2.0, 1.0]], [[1.0, 1.5], [1.0, -0.5]]

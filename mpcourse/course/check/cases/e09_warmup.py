@@ -59,7 +59,7 @@ FIXED = [
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     cases = [(s, step) for s in FIXED for step in _steps(s)]
     draw = drawing()
     for _ in range(20):  # ranks draw numbers of their own, and make equally many calls, and meet after each
@@ -120,7 +120,7 @@ Way = Callable[[Setting, int], float]
 
 
 def _with(batch: Callable[[Setting], float]) -> Way:
-    """All is right but for the peak, as if the batch were another one."""
+    """Return the way that is right but for the peak, as if the batch were another one."""
     return lambda s, step: _right(s._replace(batch=batch(s)), step)
 
 

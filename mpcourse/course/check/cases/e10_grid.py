@@ -51,7 +51,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     for sizes in GRIDS:
         on_virtual(answer, comm, sizes.ranks, _program(sizes), _judge)
     for sizes, ranks in REFUSED:
@@ -67,7 +67,10 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
 
 
 def _program(sizes: GridSizes, again: bool = False) -> Program:
-    """again: a grid of these sizes was made before, over the same ranks in the opposite order."""
+    """Return the program that makes a grid of these sizes and observes it.
+
+    again: a grid of these sizes was made before, over the same ranks in the opposite order.
+    """
 
     def program(own: Answer, comm: Any) -> Facts:
         rank, comm = comm.rank, other_than_world(comm)

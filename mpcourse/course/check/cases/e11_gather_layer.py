@@ -163,7 +163,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     asked = "output and gradients as of one process, on {ranks}, with {case.what}"
     each_on_virtual(answer, comm, LAYERS, _layer, _judge, asked)
     network = dataclasses.replace(NETWORK, why=ANEW)

@@ -103,7 +103,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     each_on_virtual(answer, comm, CASES, _call, _judge, "each rank's chunk of the mean over {ranks}, with {case.what}")
     for case, size in itertools.product((LONG, dataclasses.replace(LONG, dtype=torch.float32)), SIZES):
         kept: list[torch.Tensor] = []

@@ -164,7 +164,7 @@ def same_bits(rows: Mapping[str, Sequence[np.ndarray | None]]) -> Finding | None
 
 
 def is_stumble(error: BaseException) -> bool:
-    """Whether an error may come from a case that the learner has not thought of, not from code that is not there."""
+    """Return whether an error may come from a case that the learner did not think of, not from missing code."""
     return isinstance(error, _STUMBLES) and not isinstance(error, NotImplementedError)
 
 

@@ -112,7 +112,7 @@ def one_by_one(answer: Answer, checks: Iterable[Callable[[Answer], None]]) -> No
 
 
 def as_first(answer: Answer, check: Callable[[Answer], None]) -> str:
-    """Why `check`, which has failed, passes when the file has been loaded anew; empty where it does not."""
+    """Say why `check`, which has failed, passes when the file has been loaded anew; empty where it does not."""
     try:
         check(Answer.load(answer.path, answer.returned, forbidden=answer.forbidden))
     except Exception:

@@ -335,7 +335,7 @@ class Step:
     shares = property(lambda self: [piece.share for piece in self.case.pieces])
 
     def has(self, *weights: Callable[[float, int], float], earlier: float = 1.0) -> bool:
-        """Whether all gradients are what one of `weights` gives.
+        """Return whether all gradients are what one of `weights` gives.
 
         weights: of a micro-batch in a stage, from its share of the examples. earlier: of the gradients before.
         """
@@ -427,7 +427,7 @@ def memory(answer: Answer, box: Box, forgets: Callable[..., None]) -> list[Simpl
 
 
 def _made(answer: Answer, box: Box, device: int, start: set[int]) -> str:
-    """On which lines most of what is held at the peak was made."""
+    """Say on which lines most of what is held at the peak was made."""
     log = [(a, sign) for _, a, sign in box.ledger.log[: box.ledger.peak_at[device]] if a.device == device]
     gone = {id(a) for a, sign in log if sign < 0} | start
     held = [a.line for a, sign in log if sign > 0 and id(a) not in gone and a.nbytes >= UNIT and a.line]

@@ -115,7 +115,7 @@ class Members:
     is_mean = property(lambda self: np.allclose(self.x * self.size, self.want, rtol=1e-12, atol=0))
 
     def is_of(self, rank: int) -> bool:
-        """Whether x holds the numbers of one rank."""
+        """Return whether x holds the numbers of one rank."""
         return bool((self.x == float(BASE**rank)).all())
 
     @property

@@ -145,7 +145,7 @@ def equal(got: Tensor, want: Tensor, what: str, why: Why, rtol: float = 0.0, ato
 
 
 def close(got: Tensor | np.ndarray, want: Tensor | np.ndarray) -> bool:
-    """Whether two tensors, or arrays, agree but for rounding; to tell which mistake gives a result."""
+    """Return whether two tensors, or arrays, agree but for rounding; to tell which mistake gives a result."""
     if got.shape != want.shape:
         return False
     a, b = to_numpy(got), to_numpy(want)
