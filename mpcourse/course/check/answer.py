@@ -27,7 +27,7 @@ MANY = 20  # modules: torch imports hundreds when something of it is first used,
 
 
 def beginning() -> tuple[float, float, int]:
-    """From when a limit counts: this process's clock, the time that it has computed, and how many modules it has."""
+    """Return the start of a limit: this process's clock, the time that it has computed, and its number of modules."""
     return time.perf_counter(), time.process_time(), len(sys.modules)
 
 
@@ -35,7 +35,7 @@ class Answer:
     """The learner's module. `call` runs one of its functions.
 
     line: where the last call returned, or changed what it must not.
-    result: what the last call returned, and of which function, once there was one.
+    result: the function that was called last and what it returned; None before the first return.
     calls: how many there were.
     limit: seconds that this process may compute since `since`, which is `beginning()`; None: as long as it likes.
 
@@ -67,7 +67,7 @@ class Answer:
     ) -> "Answer":
         """Import the file at `path` under a name of its own. Whatever its code raises passes through.
 
-        modules: where several threads load the file, what stands for all in sys.modules; its `mine` is of each.
+        modules: where several threads load the file, their one entry in sys.modules; each thread has its own `mine`.
         """
         module = load_module(path, f"answer_{path.stem}", modules)
         answer = cls(path, module, returned)
@@ -80,15 +80,15 @@ class Answer:
         return self._doing()
 
     def missing(self, names: list[str]) -> str | None:
-        """The first of `names` that the module does not define as something callable."""
+        """Return the first of `names` that the module does not define as something callable."""
         return next((name for name in names if not callable(getattr(self.module, name, None))), None)
 
     def left(self) -> str:
-        """Where the file's functions have left something since it was loaded, as a phrase; empty: nowhere."""
+        """Say where the file's functions have left something since it was loaded, as a phrase; empty: nowhere."""
         return kept.changed(self.loaded, self.module)
 
     def mentions(self, name: str) -> bool:
-        """Whether the file's own code, outside its `__main__` block, uses `name` as a variable or an attribute."""
+        """Return whether the file's own code, outside its `__main__` block, has a variable or an attribute `name`."""
         tree = ast.parse(read_source(self.path))
         body = [node for node in tree.body if not (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))]
         nodes = [node for top in body for node in ast.walk(top)]
@@ -136,7 +136,7 @@ class Answer:
         return result
 
     def _over(self, limit: float) -> bool:
-        """Whether the process has computed for longer. What it imports does not count: `since` moves on behind it."""
+        """Return whether the process has computed for longer. Imports do not count: `since` moves on behind them."""
         began, computed, modules = self.since
         # The process's own clock takes five times as long to read as the other.
         if time.perf_counter() - began <= limit or time.process_time() - computed <= limit:
@@ -188,14 +188,16 @@ class Answer:
 
 
 def _text_of(name: str, shown: list[str], before: dict[int, Any]) -> str:
-    """A call of `name`, as its text. shown: its arguments' texts. before: copies of those that have no text yet, for
-    that of an array takes up to a third of a millisecond, and few calls are ever told of.
+    """Return the text of a call of `name`.
+
+    shown: the texts of its arguments. before: copies of the arguments that have no text yet: the text of an array takes
+    up to a third of a millisecond, and few calls are ever shown.
     """
     return f"{name}({', '.join(_named(before[i]) if i in before else text for i, text in enumerate(shown))})"
 
 
 def _named(value: Any) -> str:
-    """An argument as a reader knows it: tensors and modules by what they are, other things by what is in them."""
+    """Name an argument for a reader: tensors and modules by what they are, other things by what is in them."""
     if hasattr(value, "Get_rank"):
         return "comm"
     if hasattr(value, "parameters"):
@@ -217,7 +219,7 @@ def _comparable(value: Any) -> bool:
 
 
 def _small_array(value: Any) -> bool:
-    """Of numpy: a copy of a tensor would show in its device's memory."""
+    """Return whether it is a small numpy array; a copy of a tensor would show in its device's memory."""
     return type(value).__module__ == "numpy" and hasattr(value, "dtype") and value.nbytes < SMALL
 
 
@@ -236,5 +238,5 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """A copy to compare with later. Of a tensor its values alone: autograd's graph cannot be copied."""
+    """Copy a value to compare with later. Of a tensor, copy the values alone: autograd's graph cannot be copied."""
     return value.detach().clone() if hasattr(value, "detach") else copy.deepcopy(value)

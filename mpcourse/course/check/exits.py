@@ -14,7 +14,7 @@ class Aborted(SystemExit):
 
 
 def note_exit(page: StatusPage, file: str) -> None:
-    """From now on os._exit in `file` leaves its line on the status page: it raises nothing, and ends a rank at once."""
+    """Let os._exit in `file` leave its line on the status page: it raises nothing, and ends a rank at once."""
     own = os.getpid()
 
     def noted(status: int) -> NoReturn:
@@ -26,7 +26,7 @@ def note_exit(page: StatusPage, file: str) -> None:
 
 
 def line_in(file: str) -> int:
-    """The line of `file` that called what called this; 0 where none did."""
+    """Return the line of `file` that called the caller of this function; 0 where none did."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back  # type: ignore[assignment]

@@ -24,7 +24,7 @@ Fits = Callable[[Rule, Input, Any], bool]  # whether a rule explains what came o
 
 
 def explanation(misconceptions: Misconceptions, seen: Sequence[tuple[Input, Any]], fits: Fits) -> str:
-    """The sentence of the first misconception whose rule fits all that was seen; empty where none does.
+    """Return the sentence of the first misconception whose rule fits all that was seen; empty where none does.
 
     fits: `gives(...)` where rules compute values, `holds` where they are tests.
     """
@@ -33,7 +33,7 @@ def explanation(misconceptions: Misconceptions, seen: Sequence[tuple[Input, Any]
 
 
 def explanation_of(got: Any, values: Iterable[tuple[str, Any]], same: Callable[[Any, Any], bool] = operator.eq) -> str:
-    """The sentence of the first of `values` that `got` is; empty where it is none.
+    """Return the sentence of the first of `values` that equals `got`; empty where none does.
 
     For one result whose input decides which misconceptions there are: `values` may be a generator, which computes what
     programs with them give for that input, and is left at the one that fits. same: whether `got`, its first argument,
@@ -43,7 +43,7 @@ def explanation_of(got: Any, values: Iterable[tuple[str, Any]], same: Callable[[
 
 
 def gives(same: Callable[[Any, Any], bool] = operator.eq) -> Fits:
-    """For rules that take an input's arguments and return what a program written so would.
+    """Judge rules that take an input's arguments and return what a program written so would.
 
     same: whether what came, its first argument, is the rule's value. A rule that divides by zero has no value there.
     """
@@ -58,12 +58,12 @@ def gives(same: Callable[[Any, Any], bool] = operator.eq) -> Fits:
 
 
 def holds(rule: Rule, given: Input, got: Any) -> bool:
-    """For rules that take an input's arguments and what came of it, and return whether they explain it."""
+    """Return whether a rule that takes an input's arguments and its result explains the result."""
     return bool(rule(*given, got))
 
 
 def probed(answer: Answer, ask: Callable[..., Output], inputs: Iterable[Input]) -> list[tuple[Input, Output]]:
-    """What comes of each of `inputs`, by ask(answer, *input); those for which it raises are left out.
+    """Return each of `inputs` with the result of ask(answer, *input); leave out inputs for which it raises.
 
     answer.line stays that of the result which is to be explained.
     """
@@ -71,7 +71,7 @@ def probed(answer: Answer, ask: Callable[..., Output], inputs: Iterable[Input]) 
     for given in inputs:
         try:
             seen.append((given, ask(answer, *given)))
-        except Exception:  # this input says nothing: whoever explains has a wrong result already
+        except Exception:  # this input says nothing, and there is a wrong result to explain already
             continue
     answer.line = line
     return seen

@@ -26,7 +26,10 @@ class ForbiddenCalls:
 
     @classmethod
     def of(cls, exercise: str, forbidden_modules: Sequence[str]) -> "ForbiddenCalls":
-        """forbidden_modules: "package", "package.module" or "package.module:function", as the manifest has them."""
+        """Read what an exercise forbids.
+
+        forbidden_modules: "package", "package.module" or "package.module:function", as the manifest has them.
+        """
         sources, functions = [], set()
         for name in forbidden_modules:
             module, _, function = name.partition(":")

@@ -13,8 +13,10 @@ MOST = 8.0  # times as long is waited, at most, for ranks that have to wait for 
 
 
 class GrantedTime:
-    """The time that ranks were granted since this was made. A rank that computes has the time that its process
-    computed, and one that sleeps the time that passed: of one that is ready to run, and waits for a core, none counts.
+    """The time that ranks were granted since this was made.
+
+    A rank that computes has the time that its process computed, and a rank that sleeps the time that passed. The time
+    of a rank that is ready to run, and waits for a core, does not count.
 
     pids: of the ranks. Call `seconds` often: what a process is doing is asked each time.
     """
@@ -25,7 +27,7 @@ class GrantedTime:
         self.granted = dict.fromkeys(self.computed, 0.0)
 
     def seconds(self, most: float = MOST) -> float:
-        """Of the rank that had least; no less than what passed, divided by `most`."""
+        """Return the seconds of the rank that had least; no less than what passed, divided by `most`."""
         now = time.monotonic()
         if now - self.looked > LOOK:
             for pid in self.granted:
@@ -39,7 +41,7 @@ class GrantedTime:
 
 
 def end_after(seconds: float) -> None:
-    """End this process if nobody who watches it does, as when they were killed.
+    """End this process if its watchers do not, as when they were killed.
 
     seconds: that they grant it, as `GrantedTime` counts. Twice as long it may compute. One that waits is ended some
     time after the latest moment at which they would end it, on a busy machine. Neither needs Python's lock.
@@ -48,11 +50,11 @@ def end_after(seconds: float) -> None:
     limit = math.ceil(2 * seconds) + 1
     if most == resource.RLIM_INFINITY or limit < most:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, most))
-    faulthandler.dump_traceback_later(MOST * seconds + 10, exit=True, file=open(os.devnull, "w"))
+    faulthandler.dump_traceback_later(MOST * seconds + 10, exit=True, file=os.open(os.devnull, os.O_WRONLY))
 
 
 def _computed(pid: int) -> float:
-    """Seconds that all threads of a process have computed; 0 where the kernel does not say."""
+    """Return the seconds that all threads of a process have computed; 0 where the kernel does not say."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -62,7 +64,7 @@ def _computed(pid: int) -> float:
 
 
 def _runs(pid: int) -> bool:
-    """Whether some thread of it runs, or is ready to."""
+    """Return whether some thread of it runs, or is ready to."""
     tasks = f"/proc/{pid}/task"
     try:
         return any(_state(f"{tasks}/{thread}/stat") == b"R" for thread in os.listdir(tasks))

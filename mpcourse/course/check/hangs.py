@@ -21,7 +21,7 @@ class Hang:
 
 
 def explained(ending: Ending, code: Callable[[int | None], str]) -> Hang:
-    """What happened, for an ending of the kind "deadlock", "still" or "slow"."""
+    """Explain an ending of the kind "deadlock", "still" or "slow"."""
     running = [i for i, e in ending.entries.items() if i not in ending.reports and e.stage in ("loading", "running")]
     details = [_where(ending, i, code) for i in sorted(ending.entries)]
     if ending.kind == "deadlock":
@@ -63,7 +63,7 @@ def _where(ending: Ending, number: int, code: Callable[[int | None], str]) -> st
 
 
 def _why_blocked(entries: dict[int, Entry]) -> str:
-    """The misconception behind a deadlock, from the calls in which ranks wait and the last calls of the others."""
+    """Infer the misconception behind a deadlock from the calls in which ranks wait and the others' last calls."""
     by_rank = {e.rank: e for e in entries.values()}
     waiting = {rank: e.last for rank, e in by_rank.items() if e.stage == "waiting"}
     returned = {rank: e.last for rank, e in by_rank.items() if e.stage == "returned"}

@@ -33,7 +33,7 @@ class Exercise:
 
     sizes: numbers of ranks to check.
     seconds: time limit of one run. check: the module with `check(answer, comm)`. hints: a ladder, vague to plain.
-    virtual: whether that begins on virtual ranks, of which one real rank is enough.
+    virtual: whether that begins on virtual ranks, for which one real rank is enough.
     forbidden_modules: where mpcourse has what the answer must write: packages, modules, or "module:function".
     short: what is enough to type: `e00` of `e00_hello`; the name itself where another exercise has that number too.
     """
@@ -67,7 +67,7 @@ class Course:
 
     @property
     def outdated(self) -> str:
-        """What to tell somebody whose folder an older mpcourse made; else an empty text."""
+        """What to tell a learner whose folder an older mpcourse made; else an empty text."""
         if self.installed in ("", __version__):
             return ""
         return f"mpcourse {__version__} is installed, this folder is of {self.installed}: `mpcourse update` renews it"
@@ -79,7 +79,7 @@ class Course:
         return (source() if self.installed else self.root) / "solutions" / f"{exercise.name}.py"
 
     def find(self, asked: str) -> Exercise:
-        """The exercise that `asked` names: "e01_memory", "e01", a unique beginning, or the path of a file of it."""
+        """Find the exercise that `asked` names: "e01_memory", "e01", a unique beginning, or the path of its file."""
         name = Path(asked).stem if asked.endswith(".py") else asked.strip()
         exact = [e for e in self.exercises if e.name == name]
         matches = exact or [e for e in self.exercises if name and e.name.startswith(name)]
@@ -98,12 +98,12 @@ class Course:
 
 
 def source() -> Path:
-    """The folder with lessons, manifest and solutions of this mpcourse: in a wheel its own, else the clone."""
+    """Return the folder of this mpcourse's lessons, manifest and solutions: the wheel's own, else the clone."""
     return PACKAGE / "course" / "files" if WHEEL else PACKAGE.parent
 
 
 def load_course(root: Path | None = None) -> Course:
-    """The course in `root`, else in $MPCOURSE_ROOT, else around the working directory, else around this package."""
+    """Load the course in `root`, else in $MPCOURSE_ROOT, else around the working directory, else this package."""
     root = root or _find_root()
     path = root / "exercises" / "manifest.toml"
     installed, _ = read_installed(root)
@@ -129,9 +129,9 @@ def load_course(root: Path | None = None) -> Course:
 
 
 def read_installed(root: Path) -> tuple[str, dict[str, str]]:
-    """What made the learner's folder `root` or updated it last: the version of mpcourse, and the SHA-256 of its files.
+    """Read which mpcourse made the learner's folder `root` or updated it last: its version, its files' SHA-256.
 
-    An empty version where none did. Raises UserError where that is not to be read.
+    The version is empty where none did. Raises UserError where that is not to be read.
     """
     path = root / INSTALLED
     try:
@@ -149,7 +149,7 @@ def read_installed(root: Path) -> tuple[str, dict[str, str]]:
 
 
 def check_version(root: Path, version: str) -> None:
-    """Raise UserError if a learner's folder is of a newer mpcourse than this one."""
+    """Raise UserError if a newer mpcourse than this one made or updated a learner's folder."""
     if version and Version(version) > Version(__version__):
         raise UserError(
             f"{root} is of mpcourse {version}, and {__version__} is installed: install that version or a newer one"
@@ -166,5 +166,5 @@ def _find_root() -> Path:
 
 
 def root_around(folder: Path) -> Path | None:
-    """The root of the course in which `folder`, an absolute path, lies; None where it lies in none."""
+    """Return the root of the course in which `folder`, an absolute path, lies; None where it lies in none."""
     return next((f for f in (folder, *folder.parents) if (f / "exercises" / "manifest.toml").is_file()), None)

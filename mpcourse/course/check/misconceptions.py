@@ -6,20 +6,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # what judges is not needed to read what was kept
     from mpcourse.course.check.verdict import Verdict
 
-# Their sentences are about a file, a machine or a process, and not about what somebody took for right.
+# Their sentences are about a file, a machine or a process, and not about a misconception.
 NO_MISCONCEPTION = frozenset(
-    ("passed", "not written yet", "not started", "fault of the checker", "out of time")
-    + ("syntax error", "nothing to call", "vanished")
+    (
+        "passed",
+        "not written yet",
+        "not started",
+        "fault of the checker",
+        "out of time",
+        "syntax error",
+        "nothing to call",
+        "vanished",
+    )
 )
 
 
 def names_one(verdict: "Verdict") -> bool:
-    """Whether a verdict says what was misunderstood: it has a sentence on it, and did not end before that mattered."""
+    """Return whether a verdict names a misconception: it has a sentence, and did not end before that mattered."""
     return bool(verdict.why) and verdict.kind not in NO_MISCONCEPTION
 
 
 def is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Whether two pairs of a verdict's kind and its sentence are about the same misconception."""
+    """Return whether two pairs of a verdict's kind and its sentence are about the same misconception."""
     return one[0] == other[0] and without_values(one[1]) == without_values(other[1])
 
 
@@ -32,7 +40,7 @@ _RULES = (
 
 
 def without_values(why: str) -> str:
-    """A verdict's sentence without what differs from one wrong answer to the next with the same misconception.
+    """Remove from a verdict's sentence what differs between wrong answers with the same misconception.
 
     Numbers, and lists and shapes of them, become `#`; words beside them lose what tells one from several.
     """

@@ -11,18 +11,18 @@ _SHOWN = 5000  # characters of a value that are compared
 
 
 def state(module: ModuleType) -> dict[str, str]:
-    """All that the module's functions can keep something in: how to call it, and what is in it."""
+    """Return all that the module's functions can keep something in: how to call it, and what is in it."""
     return dict(_values(module))
 
 
 def changed(before: dict[str, str], module: ModuleType) -> str:
-    """Where the module has something else than `before`, as a phrase; empty where nothing has changed."""
+    """Say where the module has something else than `before`, as a phrase; empty where nothing has changed."""
     names = [name for name, value in _values(module) if before.get(name, value) != value]
     return " and ".join(names[:2])
 
 
 def why(where: str) -> str:
-    """What to tell of an answer whose first call is right. where: as `changed` says."""
+    """Explain an answer whose first call is right. where: as `changed` says."""
     if not where:
         return (
             "As a first call it is right, here it is not: something is kept from one call to the next, which keeps "

@@ -51,16 +51,12 @@ class Monitor:
         self.asked = 0.0  # when a rank without progress was last asked where it is
 
     def look(self, alive: bool = True) -> Ending | None:
-        """The ending if there is one now, else None. `alive`: whether the launcher still runs."""
+        """Return the ending if there is one now, else None. alive: whether the launcher still runs."""
         now = time.monotonic()
         entries = self._entries()
         self._read_reports()
-        calls = {i: e.calls for i, e in entries.items()}
-        if calls != self.seen:
-            self.seen, self.still = calls, GrantedTime(e.pid for e in entries.values())
-        if self.begun is None and len(entries) == self.size:
-            self.begun = GrantedTime(e.pid for e in entries.values())
-        if any(r.kind != "passed" for r in self.reports.values()):
+        self._note_progress(entries)
+        if self._any_failed():
             self.failed = self.failed or now
             if now - self.failed > GRACE or not alive or len(self.reports) == self.size:
                 return self._ending("reported", entries)
@@ -74,23 +70,38 @@ class Monitor:
         if self.gone or not alive:
             self._read_reports()  # the last ones may have come since, and a rank reports before it ends
             self.gone = [i for i in self.gone if i not in self.reports]
-            if len(self.reports) == self.size or any(r.kind != "passed" for r in self.reports.values()):
+            if len(self.reports) == self.size or self._any_failed():
                 return None if alive else self._ending("reported", entries)
             if self.gone or not alive:
                 return self._ending("died", self._entries())  # what it did last it may have written since
         if self.begun is None:
             return self._ending("not started", entries) if now - self.start > STARTUP else None
+        return self._hang(entries, self.begun)
+
+    def _note_progress(self, entries: dict[int, Entry]) -> None:
+        """Start the clocks anew: `still` after each call of any rank, `begun` once all ranks have begun."""
+        calls = {i: e.calls for i, e in entries.items()}
+        if calls != self.seen:
+            self.seen, self.still = calls, GrantedTime(e.pid for e in entries.values())
+        if self.begun is None and len(entries) == self.size:
+            self.begun = GrantedTime(e.pid for e in entries.values())
+
+    def _any_failed(self) -> bool:
+        return any(r.kind != "passed" for r in self.reports.values())
+
+    def _hang(self, entries: dict[int, Entry], begun: GrantedTime) -> Ending | None:
+        """Return a deadlock, ranks without progress or a run past its limit as an ending; None where there is none."""
         stages = {e.stage for i, e in entries.items() if i not in self.reports}
         still = False
         if "waiting" in stages and stages <= {"waiting", "returned"}:
             if self.still.seconds(BUSY_FACTOR) > BLOCKED:
                 return self._ending("deadlock", entries)
-        elif (still := self.still.seconds() > STILL) and now - self.asked > 1.0:
+        elif (still := self.still.seconds() > STILL) and time.monotonic() - self.asked > 1.0:
             ending = self._ending("still", entries)
             self.asked = time.monotonic()
             if ending.inside:  # else it is the check's own code that takes long, on a machine that is busy
                 return ending
-        if self.begun.seconds() > self.seconds:
+        if begun.seconds() > self.seconds:
             ending = self._ending("slow", entries)
             # A rank that did not say in time, on a busy machine, that it is in the learner's code may say so now.
             ending.kind = "still" if still and ending.inside else "slow"

@@ -82,7 +82,7 @@ class Report:
 
     @classmethod
     def read(cls, path: Path) -> "Report":
-        """The report in a file."""
+        """Read the report in a file."""
         return cls(**json.loads(path.read_text()))
 
 
@@ -154,7 +154,7 @@ def _virtually(cases: Any, answer: Answer, comm: Any) -> None:
 
 
 def report_of(error: BaseException, answer: Answer | None, file: str, rank: int, size: int) -> Report:
-    """What the check of `answer`, which is `file`, came to on `rank` of `size` when it raised `error`."""
+    """Report that the check of `answer`, which is `file`, raised `error` on `rank` of `size`."""
     try:
         refuse_replaced(file)
     except Wrong as wrong:  # then the check may have failed for that alone
@@ -196,14 +196,14 @@ def report_of(error: BaseException, answer: Answer | None, file: str, rank: int,
 
 
 def _left(answer: Answer | None, size: int) -> str:
-    """On ranks, where no call can be repeated alone: what earlier calls have changed, and this one may have used."""
+    """Say what earlier calls have changed, and this one may have used: on ranks no call can be repeated alone."""
     if answer is None or answer.calls < 2 or size < 2 or not (where := answer.left()):
         return ""
     return f"Earlier calls have left something in {where}: if this one uses it, make it anew in each call."
 
 
 def _in_one_line(error: BaseException) -> str:
-    """Kind and message of an exception; of MPI's error stacks, which have many lines, the first and the last."""
+    """Return an exception's kind and message; of MPI's error stacks, which are long, the first and last line."""
     lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
     if "error stack:" in lines[0]:
         return f"{lines[0].partition(', error stack:')[0].removeprefix('mpi4py.')}: {lines[-1].partition('): ')[2]}"
@@ -211,7 +211,7 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _left_over(comm: Any, world: Any, report: Report) -> Report:
-    """`report`, unless a message waits that this rank never received. Every rank that passed must call this."""
+    """Return `report`, unless a message waits that this rank never received. Every rank that passed must call this."""
     from mpi4py import MPI
 
     world.Barrier()  # all sends have begun
@@ -223,12 +223,13 @@ def _left_over(comm: Any, world: Any, report: Report) -> Report:
 
 
 def _line(error: BaseException, file: str) -> int | None:
-    """The last line of `file` on the way to where `error` was raised."""
+    """Return the last line of `file` on the way to where `error` was raised."""
     lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == file]
     return lines[-1] if lines else None
 
 
 def redirect(stream: Any, path: Path) -> None:
+    """Append what is written to `stream`, standard output or error, to the file at `path`."""
     stream.flush()
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(target, stream.fileno())

@@ -26,7 +26,7 @@ class RankExit:
 
 
 def exit_of(ending: Ending, folder: Path) -> RankExit:
-    """Who ended first in a run that "died", whose files lie in `folder`.
+    """Find which rank ended first in a run that "died", whose files lie in `folder`.
 
     The launcher kills the rest as soon as one rank ends, so several may be gone. What a rank itself left counts more
     than the launcher's word: MPICH may name one that it killed.
@@ -40,7 +40,7 @@ def exit_of(ending: Ending, folder: Path) -> RankExit:
         if abort := re.search(r"application called MPI_Abort\(.*?, (-?\d+)\)", _text(folder / f"rank{i}.out")):  # MPICH
             return RankExit(i, f"called Abort({abort[1]})", LEFT)
     for i in absent:
-        if (status := ending.statuses.get(i)) is not None:  # told by what has forked it
+        if (status := ending.statuses.get(i)) is not None:  # reported by the process that forked it
             if status < 0:
                 return RankExit(i, f"was ended by signal {-status} ({signal.strsignal(-status)})", KILLED)
             return RankExit(i, f"ended with status {status}", LEFT)
@@ -55,14 +55,14 @@ def exit_of(ending: Ending, folder: Path) -> RankExit:
 
 
 def _aborted(said: str) -> RankExit | None:
-    """Open MPI's message of an Abort, which comes from the launcher."""
+    """Read Open MPI's message of an Abort, which comes from the launcher."""
     if match := re.search(r"MPI_ABORT was.*?Proc: \[\[.*?\],(\d+)\].*?Errorcode: (-?\d+)", said, re.DOTALL):
         return RankExit(int(match[1]), f"called Abort({match[2]})", LEFT)
     return None
 
 
 def _ended(said: str, ending: Ending, folder: Path) -> RankExit | None:
-    """The launcher's message of a process that ended out of order."""
+    """Read the launcher's message of a process that ended out of order."""
     ranks = {e.pid: i for i, e in ending.entries.items()}
     for i in ranks.copy().values():
         if (launched := _text(folder / f"rank{i}.launched")).isdigit():  # the process that stood in for a forked rank

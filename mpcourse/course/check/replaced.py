@@ -20,7 +20,7 @@ def refuse_replaced(file: str) -> None:
 
 
 def _functions() -> Iterator[tuple[str, FunctionType]]:
-    """The functions written in Python that the imported modules and their classes hold now, by name."""
+    """Yield the functions written in Python that the imported modules and their classes hold now, by name."""
     for module in dict.fromkeys((*_MODULES, *_WITH_CLASSES)):
         names: dict[str, Any] = dict(vars(sys.modules[module])) if module in sys.modules else {}
         if module in _WITH_CLASSES:

@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A misconception: its name, whether it explains the facts, and what the learner is told."""
+    """A misconception: its name, whether it explains the facts, and what to tell the learner."""
 
     name: str
     holds: Predicate

@@ -12,7 +12,7 @@ SEED = "MPCOURSE_CHECK_SEED"
 
 
 def drawing() -> random.Random:
-    """A generator for one check, from SEED where it is set."""
+    """Make a generator for one check, from SEED where it is set."""
     seed = os.environ.get(SEED)
     return random.SystemRandom() if seed is None else random.Random(seed)
 

@@ -96,7 +96,7 @@ def _check(file: Path) -> int:
 
 
 def _introduced(reading: int) -> tuple[int, int, Path]:
-    """What the rank says of itself before it runs the learner's code: its number, how many there are, their folder."""
+    """Read a rank's number, how many there are and their folder, which it sends before the learner's code runs."""
     from mpcourse.course.check.monitor import STARTUP
 
     with open(reading) as file:
@@ -115,7 +115,7 @@ def _introduced(reading: int) -> tuple[int, int, Path]:
 
 
 def _judge(exercise: Any, file: Path, folder: Path, size: int, rank: subprocess.Popen) -> int:
-    """Beside rank 0: wait for the end, print the verdict, and let the others know."""
+    """Wait beside rank 0 for the end, print the verdict, and let the others know."""
     from mpcourse.course.check.monitor import Monitor
     from mpcourse.course.check.show import show_verdict
     from mpcourse.course.check.verdict import judge
@@ -135,7 +135,7 @@ def _judge(exercise: Any, file: Path, folder: Path, size: int, rank: subprocess.
 
 
 def _follow(folder: Path, number: int, rank: subprocess.Popen) -> int:
-    """Beside another rank: wait for the word. If it never comes, rank 0's process was killed, and so should all be."""
+    """Wait beside another rank for the word. Without it, rank 0's process was killed, and so should all be."""
     while folder.exists():
         if (folder / "judged").exists():
             return int((folder / "judged").read_text())

@@ -15,7 +15,7 @@ from mpcourse.course.check.verdict import Verdict
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """Writes to `file`, or standard output: in colour only on a terminal, elsewhere wide enough for a verdict."""
+    """Make a console on `file` or standard output: colour only on a terminal, elsewhere wide enough for a verdict."""
     made = Console(file=file or sys.stdout, highlight=False)
     return made if made.is_terminal else Console(file=file or sys.stdout, highlight=False, width=100)
 
@@ -26,7 +26,7 @@ def show_verdict(verdict: Verdict) -> None:
 
 
 def print_verdict(verdict: Verdict, out: Console) -> None:
-    """One line if it passed, else what happened, where, and why that is so."""
+    """Render one line if it passed, else what happened, where, and why that is so."""
     file = (f" ({verdict.file})", "dim")
     if verdict.passed:
         sizes = ", ".join(map(str, verdict.sizes))
@@ -68,7 +68,7 @@ def show_next(course: Course, progress: Progress, passed: Sequence[Exercise]) ->
 
 
 def junit(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts as JUnit XML, one test case an exercise, as CI servers and grading tools read it."""
+    """Write the verdicts as JUnit XML, one test case an exercise, as CI servers and grading tools read it."""
     failures = sum(not v.passed for v in verdicts)
     total = sum(v.seconds for v in verdicts)
     suite = ElementTree.Element(

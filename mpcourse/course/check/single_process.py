@@ -1,5 +1,6 @@
 """A check, or the part of one, that needs one process and no MPI: of functions without ranks, and on virtual ranks."""
 
+import contextlib
 import functools
 import importlib
 import json
@@ -60,7 +61,7 @@ def run(job: Job) -> Report:
 
 
 def _left(error: BaseException) -> bool:
-    """Whether the part on virtual ranks cannot be judged, and real ranks judge alone."""
+    """Return whether the part on virtual ranks cannot be judged, and real ranks judge alone."""
     from mpcourse.course.check.virtual_run import only_real_ranks_judge
 
     return only_real_ranks_judge(error)
@@ -87,10 +88,8 @@ def main() -> None:
     leave = os._exit  # before `note_exit` puts its own in its place
     report = run(job)
     report.without_mpi = "mpi4py.MPI" not in sys.modules
-    try:
+    with contextlib.suppress(ValueError):  # the learner's code has closed it
         sys.stdout.flush()
-    except ValueError:
-        pass  # the learner's code has closed it
     report.write(Path(job.folder), 0)
     leave(0)
 

@@ -1,4 +1,4 @@
-"""Where the threads of a rank are: the rank writes it down, whoever watches asks for it and reads it.
+"""Where the threads of a rank are: the rank writes it down, the watching process asks for it and reads it.
 
 It is asked in two ways. A thread of the rank answers first. It has Python's lock while it writes, so the stacks that
 it walks stand still. Where no answer comes, something holds that lock (C code in a loop without end), and a signal
@@ -24,7 +24,7 @@ _TURNS = os.path.join("ranks", "threads.py")  # where a virtual rank waits for i
 
 
 def answer(folder: Path, number: int) -> None:
-    """From now on rank `number`, this process, says in `folder` where it is when asked, and where it crashed."""
+    """Let rank `number`, this process, say in `folder` where it is when asked, and where it crashed."""
     crashed = (folder / f"rank{number}.stack").open("w")
     faulthandler.enable(crashed)
     faulthandler.register(signal.SIGUSR1, crashed)
@@ -47,14 +47,14 @@ def answer(folder: Path, number: int) -> None:
                 os.close(file)
                 file = begun()  # not when it is asked: each call lets others run
         with contextlib.suppress(OSError):
-            os.close(asked)  # so that nobody waits for an answer
+            os.close(asked)  # so that no process waits for an answer
 
     # The first file is made now: who is never asked, and done at once, makes none while its folder is removed.
     _thread.start_new_thread(write, (begun(),))  # not threading's, which the learner's code can list, and wait for
 
 
 def lines(folder: Path, ranks: Mapping[int, int], file: str, ask: bool = True) -> dict[int, int]:
-    """The line at which each rank is in `file`, of those that are in it; of virtual ranks the one that runs.
+    """Return the line of each rank that is in `file`; of virtual ranks, the line of the one that runs.
 
     ranks: the process id of each rank, by its number. ask: False reads only what crashed ranks have left.
     """
@@ -69,7 +69,7 @@ def lines(folder: Path, ranks: Mapping[int, int], file: str, ask: bool = True) -
 
 
 def _ask(folder: Path, number: int) -> bool:
-    """Whether the rank's thread was asked; not if it has ended, or not begun."""
+    """Return whether the rank's thread was asked; not if it has ended, or not begun."""
     (folder / f"rank{number}.where").unlink(missing_ok=True)
     try:
         question = os.open(folder / f"rank{number}.ask", os.O_WRONLY | os.O_NONBLOCK)
@@ -81,7 +81,7 @@ def _ask(folder: Path, number: int) -> bool:
 
 
 def _written(folder: Path, asked: Mapping[int, int]) -> dict[int, str]:
-    """The answers of the ranks' threads, of those that come in time."""
+    """Collect the answers of the ranks' threads that come in time."""
     paths = {i: folder / f"rank{i}.where" for i in asked}
     waited = GrantedTime(asked.values())
     while not all(path.exists() for path in paths.values()) and waited.seconds() < PATIENCE:
@@ -90,7 +90,7 @@ def _written(folder: Path, asked: Mapping[int, int]) -> dict[int, str]:
 
 
 def _signalled(folder: Path, ranks: Mapping[int, int]) -> dict[int, str]:
-    """What the signal's handler wrote, which appends; of those that write in time."""
+    """Read what the signal's handler, which appends, wrote in each rank that writes in time."""
     paths = {i: folder / f"rank{i}.stack" for i in ranks}
     known = {i: len(_read(path)) for i, path in paths.items()}
     for i, pid in ranks.items():
@@ -100,7 +100,7 @@ def _signalled(folder: Path, ranks: Mapping[int, int]) -> dict[int, str]:
             del paths[i]  # it ended just now
     texts = before = dict.fromkeys(paths, "")
     waited = GrantedTime(ranks[i] for i in paths)
-    while (texts != before or not all(texts.values())) and waited.seconds() < PATIENCE:  # till nobody writes any more
+    while (texts != before or not all(texts.values())) and waited.seconds() < PATIENCE:  # till no rank writes any more
         time.sleep(QUIET)
         before, texts = texts, {i: _read(path)[known[i] :] for i, path in paths.items()}
     return texts

@@ -3,7 +3,7 @@
 import mmap
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -13,8 +13,9 @@ NONE, ANY = -1, -2  # a peer, tag or root that a call does not have; one that ma
 
 
 class Noted(NamedTuple):
-    """A call that a rank begins. text: as it is told, e.g. "recv(source=1)". line: in the learner's file; 0: unknown.
+    """A call that a rank begins.
 
+    text: as messages show it, e.g. "recv(source=1)". line: in the learner's file; 0: unknown.
     name: the method's. peer: the rank that it sends to, or receives from; ANY where that may be any.
     """
 
@@ -39,7 +40,7 @@ class Entry:
     pid: int
     rank: int
     stage: str
-    last: Noted = Noted()
+    last: Noted = field(default_factory=Noted)
 
 
 class StatusPage:
@@ -67,7 +68,7 @@ class StatusPage:
 
 
 class HasStatusPage(Protocol):
-    """What a check is given that sends nothing itself: a communicator, or what stands in for one (see alone.py)."""
+    """What a check is given that sends nothing itself: a communicator, or its replacement (see alone.py)."""
 
     status_page: StatusPage
 
@@ -79,7 +80,7 @@ class HasStatusPage(Protocol):
 
 
 def read(folder: Path, number: int) -> Entry | None:
-    """The present entry of rank `number`, or None before it has begun."""
+    """Read the present entry of rank `number`; None before it has begun."""
     try:
         data = (folder / f"rank{number}.state").read_bytes()
         calls, pid, rank, stage, line, peer, tag, root, name, text = _LAYOUT.unpack(data)

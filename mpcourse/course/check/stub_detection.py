@@ -7,7 +7,7 @@ from mpcourse.common.source import read_source
 
 
 def raises_not_implemented(file: Path, line: int | None, stub: str) -> tuple[str, bool] | None:
-    """The function in which `line` is a `raise NotImplementedError`, and whether it holds code that `stub` has not.
+    """Find the function in which `line` raises NotImplementedError, and whether it holds code that `stub` has not.
 
     stub: the exercise's text before anyone wrote in it. None where that line is something else: then a library raised
     the exception.

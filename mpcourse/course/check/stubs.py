@@ -1,6 +1,6 @@
 """Make the exercise that a learner opens from the solution, and put it back when asked.
 
-In a solution, the learner's part stands between two marker comments; the first names the task:
+In a solution, the learner's part is between two marker comments; the first names the task:
 
     # solution: gather the greetings on rank 0
     return comm.gather(...)
@@ -22,7 +22,7 @@ _PART = re.compile(
 
 
 def make_stub(name: str, solution: str) -> str:
-    """The exercise's text for a solution's text. Raises ValueError where the markers are missing or unpaired."""
+    """Make an exercise's text from a solution's. Raises ValueError where markers are missing or unpaired."""
     stub, parts = _PART.subn(
         lambda part: f'{part["indent"]}raise NotImplementedError("{name}: {part["task"]}")\n', solution
     )
@@ -32,19 +32,19 @@ def make_stub(name: str, solution: str) -> str:
 
 
 def hollow(solution: str) -> str:
-    """The solution without what the learner is to write: it gives nothing away, and its stub is the same."""
+    """Remove what the learner is to write from a solution: it gives nothing away, and its stub is the same."""
     return _PART.sub(
         lambda part: f"{part['indent']}# solution: {part['task']}\n{part['indent']}# end of solution\n", solution
     )
 
 
 def solution_only(solution: str) -> str:
-    """The solution without its marker comments, for showing."""
+    """Remove the marker comments from a solution, for showing."""
     return re.sub(r"^[ \t]*# (solution: [^\n]+|end of solution)[ \t]*\n", "", solution, flags=re.MULTILINE)
 
 
 def stub_of(course: Course, exercise: Exercise) -> str:
-    """The exercise as it was before anyone wrote in it."""
+    """Return the exercise as it was before anyone wrote in it."""
     return make_stub(exercise.name, course.solution_file(exercise).read_text(encoding="utf-8"))
 
 
@@ -67,7 +67,7 @@ def write_stubs(course: Course) -> list[str]:
 
 
 def committed(course: Course, exercise: Exercise) -> str | None:
-    """The exercise's text in the last commit, or None where there is no git or no such file."""
+    """Read the exercise's text in the last commit; None where there is no git or no such file."""
     path = course.exercise_file(exercise).relative_to(course.root).as_posix()
     try:
         done = subprocess.run(["git", "-C", str(course.root), "show", f"HEAD:{path}"], capture_output=True, timeout=20)

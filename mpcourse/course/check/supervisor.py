@@ -81,7 +81,7 @@ def starter_of(exercises: Sequence[Exercise], given: Starter | None = None) -> I
 
 
 def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
-    """A verdict that needs no run: the file is not Python. None where it is. Raises UserError without a file."""
+    """Return the verdict on a file that is not Python; None where it is. Raises UserError without a file."""
     try:
         compile(read_source(file), str(file), "exec", dont_inherit=True)
     except OSError as error:
@@ -104,7 +104,7 @@ def read_verdict(exercise: Exercise, file: Path, size: int) -> Verdict | None:
 
 
 def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
-    """What needs no MPI, in one process."""
+    """Check an answer that needs no MPI, in one process."""
     mark, since, without_mpi = uuid.uuid4().hex, time.time(), False
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
         folder = Path(name)
@@ -139,7 +139,7 @@ def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
 
 
 def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict:
-    """Ranks under mpirun; virtual ones came before."""
+    """Run ranks under mpirun; virtual ranks came before."""
     mark, since = uuid.uuid4().hex, time.time()
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
         folder = Path(name)
@@ -202,7 +202,7 @@ def _check_start(folder: Path, size: int, ending: Ending) -> None:
 
 
 def _said(folder: Path) -> list[str]:
-    """What processes that did not start have printed: lines that speak of an error, else all of them."""
+    """Read what processes that did not start have printed: lines that mention an error, else all lines."""
     outputs = [path.read_text(errors="replace") for path in sorted(folder.glob("*.out"))]
     lines = [line.strip() for line in clean("\n".join(outputs)).splitlines() if re.search(r"\w", line)]
     return [line for line in lines if "rror" in line] or lines or ["no message"]

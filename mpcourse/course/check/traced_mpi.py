@@ -12,7 +12,11 @@ from mpi4py import MPI
 from mpcourse.course.check.exits import Aborted, line_in
 from mpcourse.course.check.status_page import ANY, NONE, Noted, StatusPage
 
-# The arguments worth telling, by position. A call is told as recv(source=1, tag=7): buffers are left out.
+# The arguments worth telling, by position. A call is shown as recv(source=1, tag=7): buffers are left out.
+_OF_ALL = (
+    "barrier", "Barrier", "allgather", "Allgather", "Allgatherv", "allreduce", "Allreduce", "alltoall", "Alltoall",
+    "Alltoallv", "Alltoallw", "Reduce_scatter", "Reduce_scatter_block", "scan", "Scan", "exscan", "Exscan",
+)  # fmt: skip
 _SEND = ("obj", "dest", "tag")
 _RECV = ("buf", "source", "tag")
 _SENDRECV = ("sendobj", "dest", "sendtag", "recvbuf", "source", "recvtag")
@@ -28,16 +32,14 @@ _BLOCKING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("Gather", "Gatherv", "Scatter", "Scatterv"), _ROOTED),
     "reduce": ("sendobj", "op", "root"),
     "Reduce": ("sendbuf", "recvbuf", "op", "root"),
-    **dict.fromkeys(
-        "barrier Barrier allgather Allgather Allgatherv allreduce Allreduce alltoall Alltoall Alltoallv Alltoallw "
-        "Reduce_scatter Reduce_scatter_block scan Scan exscan Exscan".split(),
-        (),
-    ),
+    **dict.fromkeys(_OF_ALL, ()),
 }
 _NONBLOCKING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("isend", "Isend", "issend", "Issend"), _SEND),
     **dict.fromkeys(("irecv", "Irecv"), _RECV),
-    **dict.fromkeys("Ibarrier Ibcast Igather Iscatter Iallgather Iallreduce Ireduce Ialltoall".split(), ()),
+    **dict.fromkeys(
+        ("Ibarrier", "Ibcast", "Igather", "Iscatter", "Iallgather", "Iallreduce", "Ireduce", "Ialltoall"), ()
+    ),
 }
 _MAKES_COMM = ("Split", "Dup", "Clone", "Create", "Create_group", "Split_type")
 _SPINS = ("recv", "probe", "Probe", "mprobe", "Mprobe")
@@ -76,7 +78,7 @@ class TracedComm(MPI.Intracomm):
 
     @classmethod
     def wrap(cls, comm: MPI.Comm, page: StatusPage, file: str) -> "TracedComm":
-        """A communicator like `comm` that notes each call in `page`, with its line in the learner's `file`."""
+        """Make a communicator like `comm` that notes each call in `page`, with its line in the learner's `file`."""
         traced = cls(comm)
         traced.status_page, traced.file, traced.begun, traced.last = page, file, 0, Noted()
         traced.made = set()
@@ -87,7 +89,7 @@ class TracedComm(MPI.Intracomm):
 
 
 def _noted(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], line: int) -> Noted:
-    """A call, with those of its arguments that tell who it waits for."""
+    """Note a call with the arguments that say which rank it waits for."""
     given = dict(zip(arguments, args, strict=False)) | kwargs
     parts, numbers = [], {}
     for key in arguments:
@@ -107,7 +109,7 @@ def _noted(name: str, arguments: tuple[str, ...], args: tuple[Any, ...], kwargs:
 def _await_message(comm: TracedComm, given: dict[str, Any]) -> None:
     """Wait until a message is there that a call with these arguments takes, and leave the core to others meanwhile.
 
-    MPI_Mprobe, of which mpi4py's `recv` is made, and MPI_Probe never yield in MPICH: a rank that waits in one keeps a
+    MPI_Mprobe, which mpi4py's `recv` calls, and MPI_Probe never yield in MPICH: a rank that waits in one keeps a
     core busy, on which the rank that it waits for may have to compute.
     """
     source, tag = given.get("source", MPI.ANY_SOURCE), given.get("tag", MPI.ANY_TAG)
@@ -144,7 +146,7 @@ def _watch(name: str, arguments: tuple[str, ...], stage: str) -> Callable[..., A
 
 
 def _watch_wait(name: str) -> Callable[..., Any]:
-    """A method that waits for a request: one that belongs to it, or a class method that takes several."""
+    """Wrap a method that waits: for the request it belongs to, or, as a class method, for several requests."""
     original = getattr(_Request, name)
 
     def note(requests: Sequence[Any]) -> "TracedComm | None":
@@ -180,7 +182,7 @@ def _watch_wait(name: str) -> Callable[..., Any]:
 
 
 def meant(error: BaseException) -> str:
-    """For an AttributeError on a communicator: the name that was most likely meant, in a sentence. Else empty."""
+    """Say which name was most likely meant by an AttributeError on a communicator; else return an empty text."""
     if not (isinstance(error, AttributeError) and isinstance(error.obj, MPI.Comm) and error.name):
         return ""
     # Of gather and Gather the one that begins as what was typed: the last one of a key stays.

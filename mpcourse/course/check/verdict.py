@@ -53,12 +53,12 @@ class Verdict:
         return self.kind != "not written yet"
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the verdict for --json."""
         return {"passed": self.passed, **asdict(self), "seconds": round(self.seconds, 3)}
 
 
 def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: Path) -> Verdict:
-    """The verdict on one run of `ending.size` ranks, whose files lie in `folder`."""
+    """Return the verdict on one run of `ending.size` ranks, whose files lie in `folder`."""
     source = source_lines(file)
 
     def code(line: int | None) -> str:
@@ -102,7 +102,7 @@ def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: P
 
 
 def _stub(name: str) -> str:
-    """The exercise before anyone wrote in it; empty where a teacher has taken the solutions away."""
+    """Return the exercise as it was made; empty where a teacher has taken the solutions away."""
     course = load_course()
     try:
         return stub_of(course, course.find(name))
@@ -115,21 +115,11 @@ _ORDER = ("checker", "stub", "missing", "raised", "exit", "wrong", "between rank
 
 
 def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: Any, file: Path) -> None:
+    """Fill in the verdict from the report of the rank that failed."""
     verdict.rank, verdict.line, verdict.why = report.rank, report.line, report.why
     where = at(code(report.line))
-    stub = raises_not_implemented(file, report.line, _stub(verdict.exercise)) if report.kind == "stub" else None
-    if stub:
-        function, other = stub
-        verdict.kind, verdict.headline = "not written yet", report.message or "NotImplementedError"
-        verdict.why = f"{verdict.file} is as it was at line {report.line}. Is it saved?"
-        if other:
-            verdict.why = (
-                f"There is code in {function}, but the raise is still there at line {report.line} of {verdict.file}: "
-                "delete that line once your answer is written."
-            )
-    elif report.kind == "stub":
-        message = f"NotImplementedError: {report.message}".removesuffix(": ")
-        verdict.kind, verdict.headline = "exception", f"rank {report.rank} raised {message} {where}".rstrip()
+    if report.kind == "stub":
+        _tell_stub(verdict, report, where, file)
     elif report.kind == "missing":
         verdict.kind, verdict.headline = "nothing to call", f"{file.name} defines no function {report.message}"
         verdict.why = f"The check calls {', '.join(functions)}: keep the name, at the left margin of the file."
@@ -139,36 +129,14 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.why = report.why or _why_raised(report.message)
     elif report.kind == "exit":
         verdict.kind, verdict.headline = "early exit", f"rank {report.rank} called {report.message} {where}"
-        verdict.why = "The other ranks go on and wait for this one. Return from the function instead."
-        if report.got == LOADING:
-            verdict.why = (
-                "The check loads the file and then calls its functions: what ends the program ends the check, too. "
-                'Leave it out, or put it below `if __name__ == "__main__":`.'
-            )
-        elif verdict.np == 1 and not report.virtual:
-            verdict.why = "That ends the whole program, the check's as well. Return from the function instead."
+        verdict.why = _why_exit(report, alone=verdict.np == 1)
     elif report.kind == "wrong":
         verdict.kind, verdict.headline = "wrong answer", f"rank {report.rank} {where}".strip()
         if report.everywhere:
             verdict.rank, verdict.headline = None, "all ranks"
         verdict.details = [f"asked: {report.asked}", f"got:   {report.got}"]
     elif report.kind == "between ranks":
-        lines = [re.sub(rf"{re.escape(file.name)}:(\d+)", lambda m: code(int(m[1])), text) for text in report.trace]
-        if match := re.search(rf"{re.escape(file.name)}:(\d+)", "\n".join(report.trace)):
-            verdict.line = int(match[1])
-        verdict.kind, verdict.rank = _BETWEEN.get(report.message, report.message), None
-        verdict.headline, verdict.details = lines[0], [line.strip() for line in lines[1:]]
-        verdict.why = "" if "lower-case" in lines[0] else _WHY_BETWEEN.get(report.message, "")
-        if "but there are ranks 0 to" in lines[0]:
-            verdict.why = "No rank has that number. Write down, for 3 and for 7 ranks, who talks to whom."
-        if "dest=-2," in lines[0]:
-            verdict.why = (
-                "That is MPI.ANY_SOURCE, no rank. A Status tells who sent once a receive was given it: "
-                "comm.Recv(buffer, MPI.ANY_SOURCE, status=status), and then status.Get_source()."
-            )
-        if report.message == "deadlock":
-            verdict.headline, verdict.why = "no rank can go on: what is waited for will never come", lines[-1]
-            verdict.details.pop()
+        _tell_between(verdict, report, code, file)
     elif report.kind == "left over":
         verdict.kind, verdict.headline = "message left over", f"rank {report.rank} never received {report.message}"
         verdict.why = "Every send needs a receive: count both sides."
@@ -176,6 +144,55 @@ def _tell_report(verdict: Verdict, report: Report, functions: list[str], code: A
         verdict.kind, verdict.headline = "fault of the checker", f"the check itself failed: {report.message}"
         verdict.details = "".join(report.trace).splitlines()
         verdict.why = "This is a fault in mpcourse, not in your answer: please report it with the lines above."
+
+
+def _tell_stub(verdict: Verdict, report: Report, where: str, file: Path) -> None:
+    """Tell a NotImplementedError of the exercise's own stub from one that a library raised."""
+    stub = raises_not_implemented(file, report.line, _stub(verdict.exercise))
+    if not stub:
+        message = f"NotImplementedError: {report.message}".removesuffix(": ")
+        verdict.kind, verdict.headline = "exception", f"rank {report.rank} raised {message} {where}".rstrip()
+        return
+    function, other = stub
+    verdict.kind, verdict.headline = "not written yet", report.message or "NotImplementedError"
+    verdict.why = f"{verdict.file} is as it was at line {report.line}. Is it saved?"
+    if other:
+        verdict.why = (
+            f"There is code in {function}, but the raise is still there at line {report.line} of {verdict.file}: "
+            "delete that line once your answer is written."
+        )
+
+
+def _why_exit(report: Report, alone: bool) -> str:
+    """Explain why ending the program is wrong. alone: whether the check asked for one rank."""
+    if report.got == LOADING:
+        return (
+            "The check loads the file and then calls its functions: what ends the program ends the check, too. "
+            'Leave it out, or put it below `if __name__ == "__main__":`.'
+        )
+    if alone and not report.virtual:
+        return "That ends the whole program, the check's as well. Return from the function instead."
+    return "The other ranks go on and wait for this one. Return from the function instead."
+
+
+def _tell_between(verdict: Verdict, report: Report, code: Any, file: Path) -> None:
+    """Fill in a mistake that virtual ranks found between ranks, with the learner's lines in place of their numbers."""
+    lines = [re.sub(rf"{re.escape(file.name)}:(\d+)", lambda m: code(int(m[1])), text) for text in report.trace]
+    if match := re.search(rf"{re.escape(file.name)}:(\d+)", "\n".join(report.trace)):
+        verdict.line = int(match[1])
+    verdict.kind, verdict.rank = _BETWEEN.get(report.message, report.message), None
+    verdict.headline, verdict.details = lines[0], [line.strip() for line in lines[1:]]
+    verdict.why = "" if "lower-case" in lines[0] else _WHY_BETWEEN.get(report.message, "")
+    if "but there are ranks 0 to" in lines[0]:
+        verdict.why = "No rank has that number. Write down, for 3 and for 7 ranks, who talks to whom."
+    if "dest=-2," in lines[0]:
+        verdict.why = (
+            "That is MPI.ANY_SOURCE, no rank. A Status tells who sent once a receive was given it: "
+            "comm.Recv(buffer, MPI.ANY_SOURCE, status=status), and then status.Get_source()."
+        )
+    if report.message == "deadlock":
+        verdict.headline, verdict.why = "no rank can go on: what is waited for will never come", lines[-1]
+        verdict.details.pop()
 
 
 # What virtual ranks call their mistakes, in the words of a verdict.
@@ -239,23 +256,23 @@ _RAISED = (
 
 
 def _why_raised(message: str) -> str:
-    """What mpi4py's most common exceptions mean."""
+    """Explain mpi4py's most common exceptions."""
     return next((why for pattern, why in _RAISED if re.search(pattern, message)), "")
 
 
 def at(code: str) -> str:
-    """`at line 3: ...`, or nothing where no line is known."""
+    """Return `at line 3: ...`, or nothing where no line is known."""
     return f"at {code}" if code else ""
 
 
 def clean(text: str) -> str:
-    """`text` without what could move the cursor, change colours or ring: control characters and escape sequences."""
+    """Remove what could move the cursor, change colours or ring: control characters and escape sequences."""
     text = re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)", "", text)
     return re.sub(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]", "", text)
 
 
 def shortened(text: str) -> str:
-    """What a rank printed, without most of it where that is much."""
+    """Cut what a rank printed to its first lines, and each line to its beginning."""
     lines = text.splitlines()
     return "\n".join([line[:200] for line in lines[:SHOWN_LINES]] + (["..."] if len(lines) > SHOWN_LINES else []))
 

@@ -20,7 +20,7 @@ SIZES = (2, 3, 4, 7, 1)  # alone a rank makes mistakes that tell less
 LIMIT = 1.5  # seconds that all ranks of a run may compute; right answers take milliseconds
 PRINTED = 20_000  # characters that are kept of what a rank prints
 LINK = "10 GbE"
-MAX_POLLS = 5_000  # a loop that polls in vain reaches this well before LIMIT, also on a slow machine
+MAX_POLLS = 5_000  # a loop that polls without success reaches this well before LIMIT, also on a slow machine
 
 
 class OnVirtualRank(Exception):
@@ -35,7 +35,7 @@ class OnVirtualRank(Exception):
 
 
 def only_real_ranks_judge(error: BaseException) -> bool:
-    """Whether the answer called what mpi4py has and virtual ranks do not: then real ranks alone judge it."""
+    """Return whether the answer called what mpi4py has and virtual ranks do not: then real ranks alone judge it."""
     error = error.error if isinstance(error, OnVirtualRank) else error
     return isinstance(error, NotOffered) and error.in_mpi4py
 
@@ -60,7 +60,7 @@ class Ran:
         return self._answers[0].path.read_text()
 
     def wrong(self, rank: int | None, asked: str, got: str, why: str = "") -> OnVirtualRank:
-        """To be raised: what is wrong on `rank`, with the line where its call returned; None: on no rank in particular.
+        """Make the error to raise: what is wrong on `rank`, with the line where its call returned; None: on no one.
 
         asked, got: what the task wants and what the learner's code did, each a phrase of one line.
         why: the misconception that most likely lies behind it; empty where none is known.
@@ -141,14 +141,15 @@ def on_each(
             vars(error).pop("__notes__", None)  # they say which rank it was
             rank = next((r for r, e in failed.items() if e is error and not isinstance(e, ClusterError)), None)
             raise OnVirtualRank(error, answers[rank or 0], rank, size, pages.written()) from error
-    # Whoever looks at the results and meets something that nobody expects can tell what it was.
+    # A judge of the results that meets something unexpected can say what it was.
     answer.result, answer.line = next(((a.result, a.line) for a in answers if a.result), (answer.result, answer.line))
     return Ran(done, list(given), done.results, answers, pages.written())
 
 
 class _Modules(ModuleType):
-    """Stands in sys.modules for the learner's file, which each virtual rank has loaded for itself: there pickling finds
-    the rank's own classes.
+    """The entry in sys.modules for the learner's file, which each virtual rank has loaded for itself.
+
+    There pickling finds the rank's own classes.
     """
 
     def __init__(self, name: str) -> None:

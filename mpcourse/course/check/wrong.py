@@ -20,7 +20,7 @@ class Wrong(AssertionError):
 
 
 def short(value: object, limit: int = 70) -> str:
-    """`repr` of a value on one line, cut to `limit` characters; of any value, though its own repr may raise."""
+    """Return the repr of a value on one line, cut to `limit` characters; also where its own repr raises."""
     try:
         text = " ".join(without_numbers(repr(value)).split())
     except BaseException as error:  # it may be the learner's: even sys.exit
@@ -29,7 +29,7 @@ def short(value: object, limit: int = 70) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """The text with what would print many numbers of a tensor cut to their beginning."""
+    """Cut each place in a text that prints many numbers of a tensor to its beginning."""
     return re.sub(r"(tensor\(\[[^()]{40})[^()]{20,}\)", r"\1 ...)", text)
 
 
@@ -47,7 +47,7 @@ def same(got: Any, want: Any, what: str, why: str = "", rtol: float = 0.0, atol:
 
 
 def why_not_finite(asked: str, got: str) -> str:
-    """Where NaN or infinity comes from, if a difference is about one; else empty."""
+    """Say where NaN or infinity comes from, if a difference is about one; else empty."""
     if "NaN" in got and "NaN" not in asked:
         return "NaN is 0/0, infinity minus infinity, or memory that was never written (torch.empty, np.empty)."
     if re.match(r"-?inf\b", got) and "inf" not in asked:
@@ -56,7 +56,7 @@ def why_not_finite(asked: str, got: str) -> str:
 
 
 def first_difference(got: Any, want: Any, what: str, rtol: float = 0.0, atol: float = 0.0) -> tuple[str, str] | None:
-    """(asked, got) phrases for the first difference, or None where there is none."""
+    """Return (asked, got) phrases for the first difference, or None where there is none."""
     if hasattr(want, "shape") and hasattr(want, "dtype"):
         return _array_difference(got, want, what, rtol, atol)
     if isinstance(want, (list, tuple)):
@@ -71,7 +71,7 @@ def first_difference(got: Any, want: Any, what: str, rtol: float = 0.0, atol: fl
 
 
 def to_numpy(value: Any) -> Any:
-    """A numpy array with the values of a numpy array or a torch tensor; numpy has no bfloat16, so that is widened."""
+    """Return a numpy array or torch tensor as a numpy array; numpy has no bfloat16, so that is widened."""
     import numpy as np  # costs 0.06 s, and most checks of messages need no array
 
     if hasattr(value, "detach"):
@@ -126,7 +126,7 @@ def _mapping_difference(got: Any, want: Any, what: str, rtol: float, atol: float
 
 
 def _dtype(array: Any) -> str:
-    """Its name, which numpy and torch have in common."""
+    """Return its name, which numpy and torch have in common."""
     return str(array.dtype).removeprefix("torch.")
 
 

@@ -1,0 +1,1 @@
+"""The check of each exercise, in a module with the exercise's name."""

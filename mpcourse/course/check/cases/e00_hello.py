@@ -17,7 +17,7 @@ EAGER = 4096  # bytes of a message that passes before it is asked for, as a gree
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """Every rank must call this."""
+    """Check the answer; every rank must call this."""
     _greet(answer, comm)
     # Once more with the ranks renumbered, so that only a greeting through `comm` itself comes out right, and with the
     # higher ranks early: a rank 0 that takes messages as they come gets them in the wrong order.
@@ -35,8 +35,10 @@ def _greet(answer: Answer, comm: "TracedComm") -> None:
 
 
 def _many(answer: Answer, comm: "TracedComm") -> None:
-    """On 12 virtual ranks, where text has another order than numbers; and where ranks greet with other numbers than
-    rank 0 can guess. Virtual ranks lack a few things of MPI: what does not run there is judged by real ranks alone.
+    """Check the answer on 12 virtual ranks, where texts sort in another order than numbers.
+
+    Also check it where ranks greet with other numbers than rank 0 can guess. Virtual ranks lack a few things of MPI:
+    what does not run there is judged by real ranks alone.
     """
     from mpcourse.course.check.virtual_run import OnVirtualRank, on_each, only_real_ranks_judge
     from mpcourse.virtual.ranks.errors import ClusterError
@@ -124,12 +126,12 @@ class Facts:
     calls = property(lambda self: f": it called {', '.join(sorted(self.comm.made))}" if self.comm.made else "")
 
     def all_match(self, pattern: str) -> bool:
-        """Whether each greeting is matched by a pattern."""
+        """Return whether each greeting is matched by a pattern."""
         return all(re.fullmatch(pattern, g) for g in self.greetings)
 
 
 def _sends(call: str) -> bool:
-    """Whether a rank that makes this call may tell rank 0 something."""
+    """Return whether a rank that makes this call may tell rank 0 something."""
     name, _, arguments = call.partition("(")
     if name.lower() in ("bcast", "scatter", "scatterv"):
         return arguments != "root=0)"

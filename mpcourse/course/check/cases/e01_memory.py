@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ OPTIMIZERS = {
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     networks = [FIRST]
     networks += [([draw.randint(2, 90) for _ in range(length)], draw.randint(2, 40)) for length in (3, 5, 2, 4)]
@@ -51,7 +52,7 @@ def _one(answer: Answer, widths: list[int], batch: int, optimizer: str) -> None:
 
 @functools.cache
 def measured(widths: tuple[int, ...], batch: int, optimizer: str) -> StepMemory:
-    """What a GPU's memory holds for one step of the network that the task describes."""
+    """Measure what a GPU's memory holds during one step of the network that the task describes."""
     with virtual_gpus(1, dry=True) as box:
         model = mlp(widths).to("vgpu:0")
         opt = OPTIMIZERS[optimizer](model.parameters())
@@ -140,7 +141,7 @@ Rows = Iterator[tuple[str, float]]  # a sentence, and the number that the mistak
 
 
 def _weights_and_biases(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
-    layers = list(zip(widths, widths[1:], strict=False))
+    layers = list(itertools.pairwise(widths))
     weights = sum(n * m for n, m in layers)
     yield f"Each layer has a bias too: count the biases' {key} as well as the weights'.", 4 * weights
     yield "A layer has a bias for each output, not for each input.", 4 * (weights + sum(widths[:-1]))
@@ -212,11 +213,11 @@ def _adam(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
 
 
 def _activations(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
-    p, later_weights = _parameter_bytes(widths), sum(n * m for n, m in zip(widths[1:], widths[2:], strict=False))
+    p, later_weights = _parameter_bytes(widths), sum(n * m for n, m in itertools.pairwise(widths[1:]))
     classes = widths[-1]
     row = 4 * batch  # bytes of one unit's activations
     inputs, hidden = row * sum(widths[:-1]), row * sum(widths[1:-1])
-    # These two equal the right number for the first network, so whoever is caught by them was right there.
+    # These two equal the right number for the first network, so an answer that makes one of them was right there.
     yield "Are 10 classes hard-coded? The last width is their number.", right - row * (classes - 10)
     yield "Is a batch of 100 hard-coded? Use the batch.", (4 * sum(widths) + 8) * 100 + 4
     yield "Each example has activations of its own: you forgot the batch.", (right - 4) // batch + 4
@@ -271,7 +272,7 @@ def _units(key: str, right: int, widths: tuple[int, ...], batch: int) -> Rows:
 
 
 def _parameter_bytes(widths: tuple[int, ...]) -> int:
-    return 4 * sum((n + 1) * m for n, m in zip(widths, widths[1:], strict=False))
+    return 4 * sum((n + 1) * m for n, m in itertools.pairwise(widths))
 
 
 MISTAKES = {"parameters": _parameters, "gradients": _gradients, "activations": _activations}

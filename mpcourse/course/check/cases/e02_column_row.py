@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     with virtual_gpus(4) as box:
         sizes = ((2, 10, 8, 5), (4, 3, 8, 8), (1, 4, 4, 4), (3, 9, 9, 9))
         every = [partial(_layers, box=box, sizes=each) for each in sizes]
@@ -142,7 +142,10 @@ class Sum(Result):
 
 
 def _layers(answer: Answer, box: Box, sizes: tuple[int, int, int, int], unusual: bool = False) -> None:
-    """unusual: layers of doubles that are on a GPU already, with biases of zeros, and a batch of one."""
+    """Check two layers of these sizes.
+
+    unusual: layers of doubles that are on a GPU already, with biases of zeros, and a batch of one.
+    """
     n, n_in, n_hidden, n_out = sizes
     devices = [f"vgpu:{i}" for i in range(n)][::-1]  # the first is not always vgpu:0
     first, second = nn.Linear(n_in, n_hidden), nn.Linear(n_hidden, n_out)

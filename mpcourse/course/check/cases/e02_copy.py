@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     with virtual_gpus(3) as box:
         checks: list[Callable[[Answer], None]] = [
             partial(_moves, box=box, values=torch.randn(3, 5), source="vgpu:0", target="vgpu:1"),
@@ -103,7 +103,7 @@ def _gradient(answer: Answer, box: Box, source: str, target: str) -> None:
 
 
 def _moved_by_torch(y: Tensor, h: Tensor) -> bool:
-    """Whether torch's own copy stands in the graph between `h` and `y`."""
+    """Return whether torch's own copy is in the graph between `h` and `y`."""
     ways, been = [y.grad_fn], {h.grad_fn}
     while ways:
         node = ways.pop()
@@ -117,7 +117,7 @@ def _moved_by_torch(y: Tensor, h: Tensor) -> bool:
 
 
 def _comes_back(answer: Answer, gradient: Tensor) -> None:
-    """Gradients come back as they are: of zeros, with NaN and infinity in them, of other types than float32."""
+    """Check that gradients come back unchanged: zeros, NaN and infinity, and other types than float32."""
     x = torch.ones(len(gradient), dtype=gradient.dtype, device="vgpu:0", requires_grad=True)
     y = answer.call("copy", x, "vgpu:1", changes=(x,))
     backward(answer, y, gradient, f"the copy of a tensor of {gradient.dtype}", WHYS_BACKWARD)
@@ -126,7 +126,7 @@ def _comes_back(answer: Answer, gradient: Tensor) -> None:
 
 
 def _two_results(answer: Answer) -> None:
-    """What a call has returned stays as it is when there is another call."""
+    """Check that what a call has returned stays as it is when there is another call."""
     first, second = torch.arange(3.0, device="vgpu:0"), torch.arange(3.0, 6.0, device="vgpu:0")
     y = answer.call("copy", first, "vgpu:1", changes=(first,))
     answer.call("copy", second, "vgpu:1", changes=(second,))
@@ -134,7 +134,7 @@ def _two_results(answer: Answer) -> None:
 
 
 def _twice(answer: Answer) -> None:
-    """Two copies of one tensor, and a copy of a copy: no state of one call may be used by another."""
+    """Copy one tensor twice, and copy a copy: no call may use the state of another call."""
     x = torch.arange(3.0, device="vgpu:0", requires_grad=True)
     first = answer.call("copy", x, "vgpu:1", changes=(x,))
     first = first * first

@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     with virtual_gpus(3) as box:
         cases = (
             ("vgpu:0", "vgpu:1", 12, 34, 3),  # narrower ones are now and then dead on all 7 rows

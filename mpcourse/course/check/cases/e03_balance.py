@@ -21,7 +21,7 @@ from mpcourse.split import balance
 Costs = list[float]
 Way = Callable[[Costs, int, list[int]], bool]  # whether these sizes are what a way to cut gives
 
-# Small ones, on each of which some rule of thumb goes wrong.
+# Small ones. Each makes some rule of thumb go wrong.
 FIXED: list[tuple[Costs, int]] = [
     ([1, 1, 1, 5, 1], 2),
     ([1, 1, 1, 1, 1, 1, 9], 2),
@@ -52,7 +52,7 @@ MANY, SECONDS = 40, 1.0  # a right answer takes a hundredth of that
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     cases = [*FIXED]
     cases += [([draw.randint(0, 20) for _ in range(n)], stages) for n in (6, 9, 12) for stages in (2, 3, 4)]
@@ -113,7 +113,7 @@ class Facts:
         return [((self.costs, self.stages), self.sizes), *probed(self.answer, _cut, PROBES)]
 
     def cuts_by(self, ways: list[Way]) -> bool:
-        """Whether the answer cuts by one of these ways, these costs and others."""
+        """Return whether the answer cuts by one of these ways, these costs and others."""
         return any(all(way(costs, stages, sizes) for (costs, stages), sizes in self.seen) for way in ways)
 
     @property
@@ -132,19 +132,19 @@ class Facts:
 
 
 def _whole(size: Any) -> bool:
-    """Whether it is a whole number, of Python's, numpy's or torch's types."""
+    """Return whether it is a whole number, of Python's, numpy's or torch's types."""
     if isinstance(size, bool) or getattr(size, "shape", ()) != ():
         return False
-    return isinstance(size, numbers.Real) and size % 1 == 0 or hasattr(size, "__index__") and str(size) != "True"
+    return (isinstance(size, numbers.Real) and size % 1 == 0) or (hasattr(size, "__index__") and str(size) != "True")
 
 
 def _best(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    """Whether no other cut has a cheaper dearest stage."""
+    """Return whether no other cut has a cheaper dearest stage."""
     return max(sums_of(costs, sizes)) <= max(sums_of(costs, balance(costs, stages))) * (1 + 1e-9)
 
 
 def _cut(answer: Answer, costs: Costs, stages: int) -> list[int]:
-    """The sizes that the answer gives; ValueError if they are no way to cut."""
+    """Return the sizes that the answer gives; raise ValueError if they are no way to cut."""
     sizes = [int(size) for size in answer.call("balance", list(costs), stages)]
     if len(sizes) != stages or sum(sizes) != len(costs) or min(sizes) < 1:
         raise ValueError
@@ -155,7 +155,7 @@ def _cut(answer: Answer, costs: Costs, stages: int) -> list[int]:
 
 
 def sums_of(costs: Sequence[float], sizes: Sequence[int]) -> list[float]:
-    """What each stage costs."""
+    """Return what each stage costs."""
     total, start = [], 0
     for size in sizes:
         total.append(sum(costs[start : start + size]))
@@ -164,11 +164,14 @@ def sums_of(costs: Sequence[float], sizes: Sequence[int]) -> list[float]:
 
 
 def _equal_counts(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    return max(sizes) - min(sizes) <= 1 or len(set(sizes[:-1])) == 1 and sizes[0] == len(costs) // stages
+    return max(sizes) - min(sizes) <= 1 or (len(set(sizes[:-1])) == 1 and sizes[0] == len(costs) // stages)
 
 
 def _filled(costs: Costs, stages: int, sizes: list[int], over: float, again: bool) -> bool:
-    """Each stage filled up to the average, of all or of what is left; over: the share of a layer that may stand out."""
+    """Return whether stages are filled to the average, of all or of the rest.
+
+    over: the share of a layer that may stand out.
+    """
     filled, start, average = [], 0, sum(costs) / stages
     for left in range(stages - 1, 0, -1):
         if again:
@@ -188,7 +191,7 @@ def _sorted(costs: Costs, stages: int, sizes: list[int], reverse: bool) -> bool:
 
 
 def _bins(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    """Whether the dearest layer is put first, each into the stage that has least."""
+    """Return whether the dearest layer is put first, each into the stage that has least."""
     totals, counts = [0.0] * stages, [0] * stages
     for cost in sorted(costs, reverse=True):
         least = totals.index(min(totals))
@@ -198,7 +201,7 @@ def _bins(costs: Costs, stages: int, sizes: list[int]) -> bool:
 
 
 def _dearest_halved(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    """Whether the dearest part is cut in two until there are enough."""
+    """Return whether the dearest part is cut in two until there are enough."""
     parts = [costs]
     while len(parts) < stages:
         i = max((i for i, p in enumerate(parts) if len(p) > 1), key=lambda i: sum(parts[i]))
@@ -208,8 +211,10 @@ def _dearest_halved(costs: Costs, stages: int, sizes: list[int]) -> bool:
 
 
 def _halved(costs: Costs, stages: int, sizes: list[int], up: bool, share: bool) -> bool:
-    """Whether each part is cut in two, with half of its stages each, until each has one. up: of an odd number the first
-    gets more. share: whether what a half costs is divided by its number of stages.
+    """Return whether each part is cut in two, with half of its stages each, until each has one.
+
+    up: of an odd number of stages, the first half gets more. share: whether what a half costs is divided by its number
+    of stages.
     """
 
     def cut(part: Costs, stages: int) -> list[int]:
@@ -230,14 +235,16 @@ def _ways(layers: int, stages: int) -> Iterator[list[int]]:
 
 
 def _least(costs: Costs, stages: int, sizes: list[int], of: Callable[[list[float]], float]) -> bool:
-    """Whether no way makes `of` what the stages cost smaller."""
+    """Return whether no way makes `of` what the stages cost smaller."""
     least = min(of(sums_of(costs, way)) for way in _ways(len(costs), stages))
     return of(sums_of(costs, sizes)) <= least + 1e-9 * abs(least)
 
 
 def _by_dearest_layer(costs: Costs, stages: int, sizes: list[int]) -> bool:
-    """Whether it is the first or the last of all ways, which are equally good where a stage costs what its dearest
-    layer costs."""
+    """Return whether it is the first or the last of all ways.
+
+    They are equally good where a stage costs what its dearest layer costs.
+    """
     rest = len(costs) - stages + 1
     return sizes in ([1] * (stages - 1) + [rest], [rest] + [1] * (stages - 1))
 

@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     with virtual_gpus(4) as box:
         cases: list[tuple[Callable[[], nn.Sequential], list[int], list[str]]] = [
             (_mlp, [2, 3], ["vgpu:0", "vgpu:1"]),
@@ -51,14 +51,14 @@ def _normed() -> nn.Sequential:
 
 
 def _tuned() -> nn.Sequential:
-    """A model to be fine-tuned: the first layer is frozen, and batch norm in evaluation mode."""
+    """Make a model to fine-tune: its first layer is frozen, and its batch norm is in evaluation mode."""
     model = _normed().eval()
     model[0].requires_grad_(False)
     return model
 
 
 def _words() -> nn.Sequential:
-    """A model of doubles, for integers: numbers of words."""
+    """Make a model of doubles whose inputs are integers: numbers of words."""
     return nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 6), nn.Linear(6, 3)).double()
 
 
@@ -74,13 +74,13 @@ class Skip(nn.Module):
 
 
 def _nested() -> nn.Sequential:
-    """Four layers, three of which have layers inside."""
+    """Make four layers; three have layers inside."""
     first, last = nn.Sequential(nn.Linear(4, 6), nn.Tanh()), nn.Sequential(nn.Tanh(), nn.Linear(6, 3))
     return nn.Sequential(first, Skip(6), nn.Linear(6, 6), last)
 
 
 def _shared() -> nn.Sequential:
-    """One Tanh, in two places: it has no parameters, so it may be in two stages."""
+    """Make a model with one Tanh in two places: it has no parameters, so it may be in two stages."""
     tanh = nn.Tanh()
     return nn.Sequential(nn.Linear(4, 6), tanh, nn.Linear(6, 5), tanh, nn.Linear(5, 3))
 

@@ -12,7 +12,7 @@ from mpcourse.pipeline import naive, one_f_one_b
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     each_size(answer, Facts, TESTS)
 
 

@@ -12,7 +12,7 @@ from mpcourse.pipeline import naive
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     # With two stages many a list is GPipe's too.
     each_size(answer, Facts, TESTS, sorted(SIZES, key=lambda size: size != (3, 6)))
 

@@ -15,14 +15,14 @@ from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.pipeline import gpipe, naive, one_f_one_b
 from mpcourse.virtual import GPUS, Box, virtual_gpus
 
-# So slow that nothing is ready when Python comes to read it: whoever reads a tensor waits, as on any busy GPU.
+# So slow that nothing is ready when Python comes to read it: code that reads a tensor waits, as on any busy GPU.
 SLOW = replace(GPUS["Tesla P100-SXM2"], kernel=1e-2, workspace=0)
 # Stages that take micro-batches in orders of their own, and backwards in another one.
 OWN: Sequence[Sequence[tuple]] = [
     [("F", 1), ("F", 0), ("F", 2), ("B", 0), ("B", 2), ("B", 1)],
     [("F", 0), ("B", 0), ("F", 1), ("F", 2), ("B", 2), ("B", 1)],
 ]
-# First one in which 2 actions, 3 stages or another number of pieces give pieces of different sizes: so it can be told
+# First one in which 2 actions, 3 stages or another number of pieces give pieces of different sizes: that shows
 # how a wrong number of micro-batches was counted.
 CASES: Sequence[tuple] = [  # schedule, batch, and whether it is a first step, or one with a frozen parameter
     (naive(3, 1), 7),
@@ -40,7 +40,7 @@ CASES: Sequence[tuple] = [  # schedule, batch, and whether it is a first step, o
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     with (
         virtual_gpus(4, SLOW, overlap=True) as box,
         patch.object(threading.Thread, "start", lambda *args: demand(THREADS, None)),  # they would not know the devices

@@ -29,9 +29,9 @@ LENGTHS = (  # of each rank's array
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     others = turned(comm)
-    # MPI keeps copies of short arrays only. Two have one length and other numbers: nothing of a call is of use later.
+    # MPI keeps copies of short arrays only. Two have one length and other numbers: no call helps a later one.
     for seed, (ranks, length) in enumerate(((comm, 5), (comm, 5), (comm, 300_000), (others, 7))):
         alone = ranks is others and comm.rank == comm.size - 1
         sends = [
@@ -44,7 +44,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     from mpcourse.course.check.virtual_run import SIZES, virtually
 
     for size in SIZES:
@@ -97,7 +97,7 @@ class Facts:
 
     @property
     def owner(self) -> int | None:
-        """The rank whose numbers are in recv; None where they are several ranks', or nobody's."""
+        """The rank whose numbers are in recv; None where they are several ranks', or no rank's."""
         return next((rank for rank in range(self.size) if self.owners == {rank}), None)
 
     # What sentences show.

@@ -21,12 +21,12 @@ SIZES = (2, 3, 4, 7, 8, 1)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     sums.check_virtually(answer, comm, NAME, SIZES, MEMBERS, _judge_messages)
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     sums.check(answer, comm, NAME)
 
 

@@ -27,8 +27,10 @@ BUFFER = "running_mean"
 
 @dataclass(frozen=True)
 class Kind:
-    """A parameter. having: by rank and size, whether a rank has a gradient. memory: "rows", or how else its numbers
-    lie. twice: under a second name, too.
+    """A parameter.
+
+    having: by rank and size, whether a rank has a gradient. memory: "rows", or how else its numbers lie. twice: under
+    a second name, too.
     """
 
     name: str

@@ -255,8 +255,10 @@ check_virtually = functools.partial(all_on_virtual, cases=CASES)
 
 @dataclass(frozen=True)
 class Step:
-    """On one rank. grads: after the step. calls: its collective calls; early: how many of them during backward. begun,
-    ended: by the rank's clock.
+    """A training step on one rank.
+
+    grads: after the step. calls: its collective calls; early: how many of them during backward. begun, ended: by the
+    rank's clock.
     """
 
     grads: Rows

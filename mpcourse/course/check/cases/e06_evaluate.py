@@ -41,7 +41,7 @@ INPUTS = {  # what a case is about, and its pairs for any number of ranks
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     others = turned(comm)
     for ranks in (comm, others):
         for case in ("plain", "empty", "float32", "sums above int32"):
@@ -53,7 +53,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     for case, make in INPUTS.items():
         for size in SIZES:
             if "empty" in case and size == 1:
@@ -81,7 +81,7 @@ def _program(pairs: Pairs) -> Program:
             own.returned()  # the others may have come back without one
             return ValueError(str(error))
         except ZeroDivisionError as error:
-            if not nothing or not hasattr(comm, "status_page"):  # virtual ranks are told more
+            if not nothing or not hasattr(comm, "status_page"):  # virtual ranks explain more
                 raise
             own.returned()
             return error
@@ -110,7 +110,7 @@ class Facts:
     raised = property(lambda self: [r for r, got in enumerate(self.results) if isinstance(got, ValueError)])
 
     def near(self, value: Any, tolerance: float = 1e-12) -> bool:
-        """Whether this rank's result is `value` but for rounding in float64."""
+        """Return whether this rank's result is `value` but for rounding in float64."""
         return _near(self.got, value, tolerance)
 
     @property

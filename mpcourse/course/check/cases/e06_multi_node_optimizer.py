@@ -49,7 +49,9 @@ class Model(nn.Module):
 
 @dataclass(frozen=True)
 class Training(Case):
-    """adam: the optimizer; else SGD with momentum. decay: its weight decay. missing: whether gradients are None on some
+    """A training to check the optimizer on.
+
+    adam: the optimizer; else SGD with momentum. decay: its weight decay. missing: whether gradients are None on some
     ranks, and one on all. groups: two of them, the second with a frozen parameter, too. turned: whether one parameter
     lies in memory in another order than its shape says. single: whether all are float32. hint: as `Case.stumbled`.
     """
@@ -225,8 +227,10 @@ class Step:
 
 @dataclass
 class Seen:
-    """On one rank. kinds: by name, the types of what a training loop takes from the optimizer. start, made: parameters
-    before and after it was made. rate, rate_made: the learning rate, before and after.
+    """What was seen on one rank.
+
+    kinds: by name, the types of what a training loop takes from the optimizer. start, made: parameters before and after
+    it was made. rate, rate_made: the learning rate, before and after.
     """
 
     kinds: dict[str, str]

@@ -39,8 +39,10 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Batches(Case):
-    """lengths: examples, by rank. offset: around which x lies. layers: calls one after the other, before backward. why:
-    as `Case.stumbled`. back: whether gradients are judged; else the output.
+    """Batches to normalize.
+
+    lengths: examples, by rank. offset: the value around which x lies. layers: calls one after the other, before
+    backward. why: as `Case.stumbled`. back: whether gradients are judged; else the output.
     """
 
     lengths: Callable[[int], Sequence[int]]
@@ -205,7 +207,7 @@ class Facts:
         return first_difference(self.got, self.want.astype(self.got.dtype), self.what, self.tolerance, self.tolerance)
 
     def near(self, *values: np.ndarray) -> bool:
-        """Whether it is one of `values`, as a misconception makes them, and more so than what is right.
+        """Return whether it is one of `values`, as a misconception makes them, and more so than what is right.
 
         Among float32 numbers around 1000 that cannot be seen, and for several layers the values are others.
         """
@@ -270,7 +272,7 @@ class Facts:
         return np.array([self.given.dys[rank].sum(0), (self.given.dys[rank] * normal).sum(0)])
 
     def x_is(self, through_mean: Any, through_variance: Any) -> bool:
-        """Whether it is the gradient of x, if these came through mean and variance."""
+        """Return whether it is the gradient of x, if these came through mean and variance."""
         inside = self.dy - through_mean - self.normal * through_variance
         return self.of == "x" and self.near(self.weight / self.deviation * inside)
 

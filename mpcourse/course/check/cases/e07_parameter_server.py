@@ -57,7 +57,7 @@ HELD_UP = 0.01  # seconds
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     for size, steps, length, slow in CASES:
         _virtually(answer, comm, size, steps, length, {r: _seconds(r, slow) for r in range(1, size)})
     for size, steps, length in WAITING:  # the highest rank comes first, and the lowest last
@@ -66,7 +66,7 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     if comm.size == 1:
         return  # a server without a worker is not asked for
     # What goes through another communicator than this goes wrong here.
@@ -77,8 +77,9 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 class _Hurried:
-    """A communicator as ranks may see it anywhere: something else runs after each send of rank 1, and a message may be
-    written into the buffer of an Irecv at once.
+    """A communicator as ranks may see it anywhere.
+
+    Something else runs after each send of rank 1, and a message may be written into the buffer of an Irecv at once.
     """
 
     def __init__(self, comm: Any) -> None:
@@ -100,7 +101,7 @@ class _Hurried:
 
 
 def _weights(rank: int, length: int) -> np.ndarray:
-    """What is in a rank's weights before: of rank 0 the model, of others something that must not be used."""
+    """Return a rank's weights before the call: the model on rank 0, on other ranks what must not be used."""
     if rank == 0:
         return np.random.default_rng(length).standard_normal(length)
     return 1000.0 * rank + np.arange(length)
@@ -156,8 +157,10 @@ def _virtually(
     answers: float | None = None,
     crossed: bool = False,
 ) -> None:
-    """seconds: what a gradient takes each worker. answers: what an answer takes at least; None: as long as others.
-    crossed: whether messages of two workers arrive crosswise.
+    """Check the answer on virtual ranks.
+
+    seconds: how long a gradient takes each worker. answers: how long an answer takes at least; None: as long as other
+    messages. crossed: whether messages of two workers arrive crosswise.
     """
     from mpcourse.course.check.virtual_run import LINK, OnVirtualRank, virtually
     from mpcourse.virtual import LINKS, MPI, ClusterError, Topology
@@ -205,7 +208,7 @@ def _virtually(
 
 
 def _really(answer: Answer, comm: "TracedComm", steps: int, length: int) -> bool:
-    """On real ranks; whether all is well. Every rank must call this."""
+    """Return whether all is well on real ranks. Every rank must call this."""
     from mpi4py import MPI  # this makes a process a rank
 
     elsewhere = MPI.COMM_WORLD.begun  # type: ignore[attr-defined]
@@ -233,6 +236,7 @@ def _really(answer: Answer, comm: "TracedComm", steps: int, length: int) -> bool
 
 
 def near(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether two arrays differ by rounding alone."""
     return np.allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
@@ -428,36 +432,37 @@ class Taken:
 
 
 def _version(weights: np.ndarray, versions: Sequence[np.ndarray], first: int = 0) -> int | None:
-    """Which of the versions from `first` on `weights` are."""
+    """Return which of the versions from `first` on `weights` are."""
     return next((v for v in range(first, len(versions)) if near(weights, versions[v])), None)
 
 
 def _at(text: str, got: np.ndarray, want: np.ndarray) -> str:
-    """A text about the first number that differs."""
+    """Fill in a text about the first number that differs."""
     i = int(np.flatnonzero(~np.isclose(got, want, rtol=1e-9, atol=1e-9))[0])
     digits = 6 if f"{got[i]:.6g}" != f"{want[i]:.6g}" else 12
     return text.format(i=i, got=f"{got[i]:.{digits}g}", want=f"{want[i]:.{digits}g}")
 
 
 def _shorter(got: np.ndarray, want: np.ndarray, start: np.ndarray) -> str:
-    """The dtype by which gradients were rounded, or the weights."""
+    """Return the dtype to which gradients were rounded, or the weights."""
     return shorter_dtype(got - start, want - start) or shorter_dtype(got, want)
 
 
 def _repeated(played: Played) -> Finding | None:
-    """Who computed gradients at the same weights twice, though the server has changed them."""
+    """Find who computed gradients at the same weights twice, though the server has changed them."""
     everyone = [Taken(r, played, r, k) for r, steps in played.taken.items() for k in range(len(steps))]
     first = next((taken for taken in everyone if taken.repeats and not played.unchanged), None)
     if first is None:
         return None
-    if not judge(LIST, replace(played, late=math.inf)):
-        if finding := judge([MISTAKES], played) or judge([ANSWERED_FIRST], replace(first, rank=0)):
-            return finding
+    if not judge(LIST, replace(played, late=math.inf)) and (
+        finding := judge([MISTAKES], played) or judge([ANSWERED_FIRST], replace(first, rank=0))
+    ):
+        return finding
     return judge([REPEATS], first)
 
 
 def _wrong_values(played: Played) -> Finding | None:
-    """What is wrong with weights: those at which gradients were computed, the server's, and the workers' in the end."""
+    """Find wrong weights: at which gradients were computed, on the server, and on the workers in the end."""
     unseen = [replace(turn, rank=turn.worker) for turn in played.turns if turn.version(played.right) is None]
     return (
         judge([FIRST], *played.workers)
@@ -495,7 +500,7 @@ def _wait(
     taken: dict[int, list[WorkerStep]],
     seconds: dict[int, float],
 ) -> SimpleNamespace:
-    """Facts of a wait of worker `rank` for the answer to its gradient number k; 0: for its first weights."""
+    """Return the facts of a wait of worker `rank` for the answer to its gradient number k; 0: for its first weights."""
     between = [e for e in copies if e.start <= ended and e.end >= begun]
     up = [e for e in between if e.lane == f"rank {rank} -> rank 0" and e.issued > begun - PATIENCE]
     down = [e for e in between if e.lane == f"rank 0 -> rank {rank}"]
@@ -521,12 +526,12 @@ def _wait(
 
 
 def _late(events: list["Event"]) -> bool:
-    """Whether a message was received long after it was sent."""
+    """Return whether a message was received long after it was sent."""
     return any(e.start - e.issued > PATIENCE for e in events)
 
 
 def _announced(copies: list["Event"], rank: int, steps: list[WorkerStep], at: float) -> bool:
-    """Whether what the server took from `rank` before time `at` had been sent before its gradient was computed.
+    """Return whether what the server took from `rank` before time `at` had been sent before its gradient was computed.
 
     A request for weights is no such message, for the answer to it came in between.
     """
@@ -539,7 +544,7 @@ def _announced(copies: list["Event"], rank: int, steps: list[WorkerStep], at: fl
 def _explained(
     error: "ClusterError", taken: dict[int, list[WorkerStep]], weights: Sequence[np.ndarray], steps: int
 ) -> "ClusterError":
-    """A deadlock, with what it most likely means between a server and its workers; other errors as they are."""
+    """Say what a deadlock most likely means between a server and its workers; leave other errors as they are."""
     if error.kind != "deadlock" or re.search(r"own tag only|itself|ask again", error.text):
         return error
     *lines, last_line = error.text.splitlines()
@@ -575,12 +580,12 @@ def _explained(
 
 
 def _sends(call: str) -> bool:
-    """Whether a wait in `call` is for a send."""
+    """Return whether a wait in `call` is for a send."""
     return re.match(r"(the wait for )?\w*send\(", call, re.IGNORECASE) is not None
 
 
 def _sent(ran: "Ran", rank: int, to: int, steps: int, nbytes: int) -> SimpleNamespace:
-    """Facts of what went from a rank to another one, where an array has `nbytes`."""
+    """Return the facts of what went from a rank to another one, where an array has `nbytes`."""
     return SimpleNamespace(
         rank=rank,
         to=to,
@@ -601,7 +606,7 @@ def _scaled(factor: Callable[[Played], float]) -> Way:
 
 
 def _together(p: Played, versions: list[np.ndarray], steps: list[WorkerStep], rate: float) -> np.ndarray:
-    """As many gradients as there are workers make one update."""
+    """Make one update of as many gradients as there are workers."""
     if len(steps) % p.n_workers:
         return versions[-1]
     return versions[-1] - rate * np.sum([step.gradient for step in steps[-p.n_workers :]], axis=0)

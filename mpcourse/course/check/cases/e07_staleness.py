@@ -21,11 +21,11 @@ History = list[tuple[str, int]]
 
 
 def _read(text: str) -> History:
-    """ "+2 -1": worker 2 pulls, worker 1 pushes."""
+    """Read a history such as "+2 -1": worker 2 pulls, worker 1 pushes."""
     return [("pull" if event[0] == "+" else "push", int(event[1:])) for event in text.split()]
 
 
-# Short ones first, so that a mistake is told on a few events. Each tells some wrong rule from the right one.
+# Short ones first, so that a mistake is shown on a few events. Each tells some wrong rule from the right one.
 FIXED = [
     _read(text)
     for text in (
@@ -49,7 +49,7 @@ REFUSED = (("-5", 5), ("+1 -1 -0", 0), ("+1 +2 -2 -7 +7 -7", 7), ("-4 +4", 4))  
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     histories = list(FIXED)
     for workers in (1, 2, 4, 8):
@@ -73,7 +73,7 @@ def _one(answer: Answer, history: History) -> None:
 
 
 def _refused(answer: Answer, history: History, worker: int) -> None:
-    """A push of `worker` without a pull must raise ValueError."""
+    """Check that a push of `worker` without a pull raises ValueError."""
     errors = ValueError, KeyError, IndexError, TypeError, AttributeError, UnboundLocalError, AssertionError
     got = returned(lambda: _call(answer, history), *errors)
     demand(REFUSALS, Facts(answer, (history,), got, worker))
@@ -129,7 +129,7 @@ Way = Callable[[History, int, int], int]
 
 
 def _of_each_push(way: Way, history: History) -> list[int]:
-    """What `way(history, at, pulled)` says of each push: where it stands, and where the last pull of its worker."""
+    """Return `way(history, at, pulled)` of each push: `at` is its place, `pulled` that of its worker's last pull."""
     numbers = []
     for at, (kind, worker) in enumerate(history):
         if kind == "push":
@@ -151,7 +151,7 @@ def _latest(h: History, at: int, *events: tuple[str, int]) -> int:
 
 
 def _first_since_push(h: History, at: int, pulled: int) -> int:
-    """The first pull of the worker since its last push; its last one where there is none."""
+    """Find the first pull of the worker since its last push; its last pull where there is none."""
     begin = _latest(h, at, ("push", h[at][1])) + 1
     return next((i for i in range(begin, at) if h[i] == ("pull", h[at][1])), pulled)
 

@@ -84,7 +84,7 @@ def _drawn(draw: random.Random) -> Epoch:
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     cases = [*FIXED, *(_drawn(draw) for _ in range(20))]
     uneven = [FIXED[3]._replace(ranks=ranks, nodes=nodes) for ranks, nodes in ((3, 2), (2, 4), (10, 4))]
@@ -137,6 +137,7 @@ class Facts:
 
 
 def close(a: float, b: float) -> bool:
+    """Return whether two numbers of seconds differ by rounding alone."""
     return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15)
 
 
@@ -255,14 +256,14 @@ RIGHT = [part[0] for part in PARTS]
 
 
 def seconds(case: Epoch, parts: Sequence[Part] = RIGHT) -> float:
-    """What the parts make of a case."""
+    """Compute the seconds that the parts give for a case."""
     steps, rounds, share, message, whole = (part.value for part in parts)
     ring = rounds(case) * message(case, share(case)) if case.ranks > 1 else 0.0
     return whole(case, steps(case), ring)
 
 
 def _mistakes() -> Iterator[tuple[str, Callable[[Epoch], float]]]:
-    """Those with one mistake, then with two, then with three, each with what such a program computes."""
+    """Yield those with one mistake, then with two, then with three, each with what such a program computes."""
     for mistakes in (1, 2, 3):
         for wrong in itertools.combinations(range(len(PARTS)), mistakes):
             choices = [part[1:] if i in wrong else part[:1] for i, part in enumerate(PARTS)]

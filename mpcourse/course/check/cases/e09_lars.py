@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -60,19 +61,19 @@ class Training:
 
 
 def _drawn(shapes: Sequence[tuple[int, ...]], lr: list[float], seed: int, **options: float) -> Group:
-    """A group with random parameters of these shapes, and random gradients for each step."""
+    """Make a group with random parameters of these shapes, and random gradients for each step."""
     generator = torch.Generator().manual_seed(seed)
     rows = [[torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in (None, *lr)]
     return Group(rows[0], [list(row) for row in rows[1:]], lr, **options)
 
 
 def _row(*numbers: float) -> torch.Tensor:
-    """A weight of one row."""
+    """Make a weight of one row."""
     return torch.tensor([numbers], dtype=torch.float64)
 
 
 def _trainings(seed: int) -> list[Training]:
-    """From one step of one weight to all that the task names. seed: of those that are random."""
+    """List trainings, from one step of one weight to all that the task names. seed: of the random ones."""
     matrix, bias = (3, 4), (5,)
     rates = [_drawn([matrix, bias], [0.5, 2.0, 2.0, 0.1], seed + 5, momentum=0.9, weight_decay=0.1)]
     missing = _drawn([matrix, bias, (2, 2)], [0.5, 1.0, 2.0], seed + 6, momentum=0.9, weight_decay=0.1)
@@ -137,7 +138,7 @@ def _trainings(seed: int) -> list[Training]:
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     every = _trainings(drawing().getrandbits(30))
     one_by_one(answer, [functools.partial(_one, training=training, every=every) for training in every])
 
@@ -195,7 +196,7 @@ def _copy(tensor: torch.Tensor | None) -> torch.Tensor:
 class Facts(Called):
     """A training: gradients and parameters after each step, or an error, or the type of what is no optimizer.
 
-    every: trainings, most of which tell misconceptions apart.
+    every: trainings; most tell misconceptions apart.
     """
 
     every: list[Training]
@@ -274,7 +275,7 @@ def _update(x: Any, trust: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to make steps; as it stands, the right one.
+    """A way to make steps; by default the right one.
 
     trust: of one parameter in one step, x: its w, g, v, d = g + wd * w; lr, m, wd, c, the options of its group; the w
     and g of all that have gradients; the numbers of its group, its own in it, and the group's last one; and a memory.
@@ -297,7 +298,7 @@ def trained(training: Training, way: Way) -> list[Rows]:
     history = []
     for step in range(training.steps):
         gradients = training.gradients(step)
-        pairs = [(w, g) for w, g in zip(sum(values, []), gradients, strict=True) if g is not None]
+        pairs = [(w, g) for w, g in zip(itertools.chain(*values), gradients, strict=True) if g is not None]
         for number, (group, ws) in enumerate(zip(training.groups, values, strict=True)):
             o = way.options(training.groups[0], group, DEFAULT)
             for i, (w, g) in enumerate(zip(ws, group.gradients[step], strict=True)):
@@ -311,7 +312,7 @@ def trained(training: Training, way: Way) -> list[Rows]:
                 )  # fmt: skip
                 velocities[place], change = way.update(x, way.trust(x))
                 ws[i] = w - change
-        history.append([_copy(g) for g in gradients] + sum(values, []))
+        history.append([*map(_copy, gradients), *itertools.chain(*values)])
     return history
 
 
@@ -319,7 +320,7 @@ def trained(training: Training, way: Way) -> list[Rows]:
 
 
 def _of_weights(trust: Callable[[Any], Any]) -> Way:
-    """With this trust for weights, 1 for biases."""
+    """Return the way with this trust for weights, and 1 for biases."""
     return Way(trust=lambda x: trust(x) if x.w.dim() > 1 else 1.0)
 
 
@@ -328,19 +329,22 @@ def _by_norm(norm: Callable[[torch.Tensor], float]) -> Way:
 
 
 def _along(dim: int) -> Way:
-    """With a trust for each row, or column."""
+    """Return the way with a trust for each row, or column."""
     norm = functools.partial(torch.linalg.vector_norm, dim=dim, keepdim=True)
     return _of_weights(lambda x: x.c * norm(x.w) / (norm(x.g) + x.wd * norm(x.w)))
 
 
 def _of_all(x: Any) -> float:
-    """The trust by the norms of all parameters together."""
+    """Compute the trust from the norms of all parameters together."""
     w, g = (sum(_norm(t) ** 2 for t in ts) ** 0.5 for ts in zip(*x.all, strict=True))
     return _ratio(x.c * w, g + x.wd * w)
 
 
 def _plus(number: float, above: bool, guarded: bool) -> Way:
-    """With a number added below the line, and above it, too. guarded: but not where the formula gives no trust."""
+    """Return the way with a number added below the line, and above it, too.
+
+    guarded: but not where the formula gives no trust.
+    """
 
     def trust(x: Any) -> float:
         w, g = _norm(x.w), _norm(x.g)
@@ -350,17 +354,17 @@ def _plus(number: float, above: bool, guarded: bool) -> Way:
 
 
 def _inside(x: Any) -> bool:
-    """Whether the formula gives the trust, and not a rule for biases or zeros."""
+    """Return whether the formula gives the trust, and not a rule for biases or zeros."""
     return x.w.dim() > 1 and _norm(x.w) > 0 and _norm(x.g) + x.wd * _norm(x.w) > 0
 
 
 def _moved(velocity: Callable[[Any, Any], Any], change: Callable[[Any, Any, Any], Any] = lambda x, t, v: v) -> Way:
-    """With this velocity, by x and the trust, and this change of w, by the velocity, too."""
+    """Return the way with this velocity, by x and the trust, and this change of w, by the velocity, too."""
     return Way(update=lambda x, t: (v := velocity(x, t), change(x, t, v)))
 
 
 def _only(moves: Callable[[Any], bool]) -> Way:
-    """Where only some parameters move."""
+    """Return the way in which only some parameters move."""
     return Way(update=lambda x, t: _update(x, t) if moves(x) else (x.v, 0 * x.w))
 
 

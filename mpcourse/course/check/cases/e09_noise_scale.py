@@ -21,7 +21,7 @@ Steps = Sequence[torch.Tensor]  # of each step the ranks' gradients, of shape (r
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     # By hand: squares 9 and 5, |mean|^2 = 6.25, so |G|^2 = 5.5, and for 2 examples S = 3. The last step: 0.25 and 4.
     first, second = [[3.0, 0.0], [2.0, 1.0]], [[1.0, 1.5], [1.0, -0.5]]
@@ -68,7 +68,7 @@ Part = Callable[..., float]
 
 @dataclass(frozen=True)
 class Way:
-    """How it may be computed; as it stands, the right way.
+    """How it may be computed; by default the right way.
 
     small_square, big_square: of a step's rows (ranks, parameters). small, big: from examples and ranks.
     gradient, trace: |G|^2 and S, from both squares and both sizes. combine: the result, from those of every step.
@@ -83,7 +83,7 @@ class Way:
     combine: Part = lambda gs, ts: _quotient(sum(gs), sum(ts))
 
     def __call__(self, steps: Steps, examples: int) -> float:
-        """The noise scale that comes of it."""
+        """Compute the noise scale in this way."""
         ranks = steps[0].shape[0]
         sizes = self.small(examples, ranks), self.big(examples, ranks)
         squares = [(self.small_square(rows), self.big_square(rows)) for rows in steps]

@@ -41,7 +41,7 @@ class Setting(NamedTuple):
         return self.peak * 0.1 ** self.passed(step)
 
     def on_line(self, part: float) -> float:
-        """The rate where this part of the warm-up is over."""
+        """Return the rate where this part of the warm-up is over."""
         return self.base_rate + (self.peak - self.base_rate) * part
 
 
@@ -59,10 +59,10 @@ FIXED = [
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     cases = [(s, step) for s in FIXED for step in _steps(s)]
     draw = drawing()
-    for _ in range(20):  # ranks draw numbers of their own, and make equally many calls, after each of which they meet
+    for _ in range(20):  # ranks draw numbers of their own, and make equally many calls, and meet after each
         warmup = draw.randint(0, 3)
         milestones = tuple(sorted(draw.sample(range(warmup + 1, warmup + 9), draw.randint(0, 3))))
         epoch, batch = draw.randint(1, 9), draw.choice((48, 64, 200, 1000))
@@ -72,7 +72,7 @@ def check(answer: Answer, comm: HasStatusPage) -> None:
 
 
 def _steps(s: Setting) -> list[int]:
-    """The first steps, those around every corner, and one on each stretch. Each is a call, for which ranks wait."""
+    """Choose the first steps, steps around every corner, and one on each stretch; ranks wait for each call."""
     corners = [s.warmup_steps, *(epoch * s.steps_per_epoch for epoch in s.milestones)]
     near = {corner + off for corner in corners for off in (-1, 0, 1)}
     epoch = s.steps_per_epoch
@@ -120,7 +120,7 @@ Way = Callable[[Setting, int], float]
 
 
 def _with(batch: Callable[[Setting], float]) -> Way:
-    """All is right but for the peak, as if the batch were another one."""
+    """Return the way that is right but for the peak, as if the batch were another one."""
     return lambda s, step: _right(s._replace(batch=batch(s)), step)
 
 

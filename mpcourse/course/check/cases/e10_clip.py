@@ -77,14 +77,14 @@ def _parameters(sizes: GridSizes, rank: int, case: str) -> tuple[list[torch.nn.P
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     for sizes in grids_of(comm.size):
         for most in MAX_NORMS:
             on_real(answer, comm, _program(sizes, most, "None"), _judge)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     for sizes in GRIDS:
         for case, about in CASES.items():
             if case == "empty" and sizes.pipeline == 1:
@@ -155,7 +155,7 @@ class Facts:
         return array.reshape(self.sizes.pipeline, self.sizes.data, self.sizes.tensor, *array.shape[1:])
 
     def gives(self, *squares: Any) -> bool:
-        """Whether the norms that came are the roots of one of these: of a number, or of one by rank."""
+        """Return whether the norms that came are the roots of one of these: of a number, or of one by rank."""
         missing = self.on_grid([not isinstance(norm, float) for norm in self.norms])
         norms = self.on_grid([norm if isinstance(norm, float) else 0.0 for norm in self.norms])
         return any(np.all(missing | np.isclose(norms**2, square, rtol=2e-9, atol=0)) for square in squares)

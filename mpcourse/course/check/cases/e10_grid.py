@@ -40,7 +40,7 @@ REFUSED = [(GridSizes(2, 2, 2), 4), (GridSizes(1, 1, 2), 3), (GridSizes(2, 1, 1)
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     others = turned(comm)
     # All ranks make equally many calls, for they meet after each of them.
     for ranks, grids in ((comm, grids_of(comm.size)), (others, grids_of(others.size)[:1])):
@@ -51,7 +51,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     for sizes in GRIDS:
         on_virtual(answer, comm, sizes.ranks, _program(sizes), _judge)
     for sizes, ranks in REFUSED:
@@ -67,7 +67,10 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
 
 
 def _program(sizes: GridSizes, again: bool = False) -> Program:
-    """again: a grid of these sizes was made before, over the same ranks in the opposite order."""
+    """Return the program that makes a grid of these sizes and observes it.
+
+    again: a grid of these sizes was made before, over the same ranks in the opposite order.
+    """
 
     def program(own: Answer, comm: Any) -> Facts:
         rank, comm = comm.rank, other_than_world(comm)
@@ -137,7 +140,7 @@ class Facts:
     group = property(lambda self: self.groups[self.number][self.axis])
 
     def along(self, axes: Sequence[str] = AXES, order: Sequence[str] = ORDER) -> list[list[list[int]]]:
-        """Groups along these axes of a grid whose axes are counted up in this order."""
+        """Return the groups along these axes of a grid whose axes are counted up in this order."""
         return [[members(self.sizes, rank, axis, order) for axis in axes] for rank in range(self.ranks)]
 
     # Tests.

@@ -27,7 +27,7 @@ from mpcourse.virtual.ranks import ClusterError
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm
 
-Gradients = list[tuple[str, torch.Tensor, torch.Tensor]]  # what each is of, the tensor, and one with the right .grad
+Gradients = list[tuple[str, torch.Tensor, torch.Tensor]]  # its name, the tensor, and one with the right .grad
 Calls = Callable[[ModuleType, Any], Gradients | None]  # of the learner's file and a communicator
 
 # -- inputs --
@@ -67,7 +67,7 @@ INPUTS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {  # and why one is 
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     for ranks in (comm, turned(comm)):  # where a rank is alone, it hands on nothing, and meets the others all the same
         for name in ("a matrix", "a float32 vector", TRANSPOSED):
             on_real(answer, ranks, _program(_chain(name), BACK), _judge)
@@ -75,7 +75,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
 
     def gradients(size: int, calls: Calls, where: str, why: str, more: str = "") -> Ran:
         stumbled = (f"gradients as of one process, where {where}", why + more) if why else None
@@ -139,7 +139,7 @@ class Facts:
     other_sign = property(lambda self: self.is_times(-1))
 
     def is_times(self, factor: float) -> bool:
-        """Whether the gradient is the right one times a factor."""
+        """Return whether the gradient is the right one times a factor."""
         return np.allclose(np.asarray(self.got), factor * self.want, self.tolerance, self.tolerance)
 
     @property
@@ -161,7 +161,7 @@ def _layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def _alone(
     x: torch.Tensor, size: int, loss: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
-    """One process: what each rank hands on, the weights with their gradients, and the input with its own."""
+    """Compute in one process what each rank hands on, and the weights and the input with their gradients."""
     h, handed, weights = x.requires_grad_(), [], [_weight(rank, x) for rank in range(size)]
     for weight in weights:
         h = _layer(h, weight)
@@ -171,7 +171,10 @@ def _alone(
 
 
 def _chain(name: str) -> Calls:
-    """Rank 0 -> rank 1 -> ... -> the last, whose loss is a sum: its gradient is one value in memory, expanded."""
+    """Return calls that send from rank 0 to rank 1, ..., to the last.
+
+    Its loss is a sum: the gradient is one value in memory, expanded.
+    """
 
     def loss(out: torch.Tensor) -> torch.Tensor:
         return (0 * out if name == ZEROS else out).sum()
@@ -192,7 +195,7 @@ def _chain(name: str) -> Calls:
 
 
 def _there_and_back(own: ModuleType, comm: Any) -> Gradients:
-    """Rank 0 -> rank 1 -> ... -> rank 0, where the loss is, and the delegate of what was sent is added to it."""
+    """Send from rank 0 to rank 1, ..., to rank 0, where the delegate of what was sent is added to the loss."""
     rank, size = comm.rank, comm.size
     if size == 1:
         return []
@@ -208,7 +211,7 @@ def _there_and_back(own: ModuleType, comm: Any) -> Gradients:
 
 
 def _two_messages(other: Callable[[], torch.Tensor], tags: tuple[int, int]) -> Calls:
-    """Rank 0 sends a matrix and another tensor to rank 1. They are leaves: their .grad is looked at.
+    """Send a matrix and another tensor from rank 0 to rank 1. They are leaves: their .grad is looked at.
 
     With one tag, the second is sent after the first one's backward.
     """

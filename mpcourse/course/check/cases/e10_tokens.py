@@ -64,8 +64,9 @@ def _batches(layout: Layout, rank: int) -> list[tuple[torch.Tensor, torch.Tensor
 
 @functools.cache
 def _sums(layout: tuple[tuple[int, ...], ...]) -> list[np.ndarray]:
-    """Return for each rank an array with a row for each micro-batch: its tokens, the sum of their losses, and the
-    gradient of that sum by all parameters.
+    """Return for each rank an array with a row for each micro-batch.
+
+    A row holds the number of its tokens, the sum of their losses, and the gradient of that sum by all parameters.
     """
     model, sums = _model(), []
     for rank in range(len(layout)):
@@ -92,7 +93,7 @@ def _layout_text(layout: Layout) -> str:
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     for ranks in (comm, turned(comm)):
         for case in ("plain", "empty micro-batch", "rank without tokens"):
             layout = _LAYOUTS[case](min(ranks.size, 4))
@@ -100,7 +101,7 @@ def check(answer: Answer, comm: "TracedComm") -> None:
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     for case, make in _LAYOUTS.items():
         for size in SIZES:
             layout = make(size)
@@ -149,7 +150,7 @@ def _close(got: Any, want: Any) -> bool:
 class Facts:
     """What a call on `rank` did.
 
-    rows: the most of which activations were in memory at once. foreign: a rank whose micro-batch this one ran. sent:
+    rows: the most rows whose activations were in memory at once. foreign: a rank whose micro-batch this one ran. sent:
     known of virtual ranks. noun: whether the loss or the gradient is looked at.
     """
 

@@ -120,6 +120,7 @@ STEPS, RATE, SHAPES = 3, 0.01, ((48, 40), (36, 48), (32, 36))  # all numbers of 
 
 
 def weights() -> list[torch.Tensor]:
+    """Draw the weights of a network of SHAPES, the same at each call."""
     return [_drawn(3, *shape) / shape[1] ** 0.5 for shape in SHAPES]
 
 
@@ -156,13 +157,13 @@ def trained(size: int) -> list[list[np.ndarray]]:
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     each_on_real(answer, comm, LAYERS[1:4], _layer, _judge)
     each_on_real(answer, comm, [NETWORK], _network, _judge_network)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     asked = "output and gradients as of one process, on {ranks}, with {case.what}"
     each_on_virtual(answer, comm, LAYERS, _layer, _judge, asked)
     network = dataclasses.replace(NETWORK, why=ANEW)
@@ -334,7 +335,7 @@ class Facts(OnAllRanks):
     weights = property(lambda self: [self.size * n / max(1, sum(self.examples)) for n in self.examples])
 
     def outputs(self, order: Callable[[int, int], int]) -> Rows:
-        """Outputs where each rank's weight has, in its k-th place, the chunk of rank order(rank, k)."""
+        """Return the outputs where each rank's weight has, in its k-th place, the chunk of rank order(rank, k)."""
         size, shards, shape = self.size, self.shards, self.case.shape
         rows = [torch.cat([shards[order(rank, k) % size] for k in range(size)]) for rank in range(size)]
         return [(x @ row[: self.case.n].view(shape).t()).numpy() for x, row in zip(self.xs, rows, strict=True)]

@@ -98,12 +98,12 @@ LONG = Case("1,207 elements", ((30, 40), (7,)))  # few enough for a loop over el
 
 
 def check(answer: Answer, comm: "TracedComm") -> None:
-    """On real ranks, every one of which must call this."""
+    """Check the answer on real ranks; every rank must call this."""
     each_on_real(answer, comm, (CASES[0], CASES[1], CASES[2], LONG), _call, _judge)
 
 
 def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
-    """On virtual ranks; one process calls this."""
+    """Check the answer on virtual ranks; one process calls this."""
     each_on_virtual(answer, comm, CASES, _call, _judge, "each rank's chunk of the mean over {ranks}, with {case.what}")
     for case, size in itertools.product((LONG, dataclasses.replace(LONG, dtype=torch.float32)), SIZES):
         kept: list[torch.Tensor] = []

@@ -110,12 +110,12 @@ def _drawn(draw: random.Random) -> Case:
 
 
 def _counting(counts: Callable[[Kind], Any]) -> Callable[[Case], list[tuple[int, int]]]:
-    """Number parameters among those that count."""
+    """Give each parameter its number among the parameters that count."""
     return lambda case: [(sum(1 for o in case.kinds[:i] if counts(o)), k.numel) for i, k in case.trained]
 
 
 def _at_last(case: Case) -> list[tuple[int, int]]:
-    """Number a tied parameter by its last place in the list."""
+    """Give a tied parameter the number of its last place in the list."""
     return [(max(j for j, other in enumerate(case.kinds) if i in (j, other.of)), k.numel) for i, k in case.trained]
 
 
@@ -251,7 +251,7 @@ def misconceptions() -> Iterator[tuple[str, Callable[[Case], Owned]]]:
 
 
 def check(answer: Answer, comm: HasStatusPage) -> None:
-    """Every rank may call this; ranks do not talk."""
+    """Check the answer; every rank may call this, and ranks exchange nothing."""
     draw = drawing()
     everyone: list[Facts] = []
     for case in [*FIXED, *(_drawn(draw) for _ in range(15))]:
@@ -293,11 +293,11 @@ class Facts:
         return next((rank for rank in range(self.ranks) if self.own[rank] != self.want[rank]), None)
 
     def always(self, holds: Callable[["Facts"], bool]) -> bool:
-        """Whether this holds for all that was seen."""
+        """Return whether this holds for all that was seen."""
         return all(map(holds, self.seen))
 
     def only_where(self, holds: Callable[["Facts"], bool]) -> bool:
-        """Whether all cases for which something is wrong are such ones."""
+        """Return whether all cases for which something is wrong are such ones."""
         return all(holds(facts) for facts in self.seen if facts.wrong is not None)
 
     mistakes = functools.cached_property(

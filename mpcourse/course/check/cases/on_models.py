@@ -1,4 +1,4 @@
-"""What checks of data parallelism share: a program of calls on virtual ranks, then on real ones; who is told what."""
+"""Share among checks of data parallelism: run a program of calls on virtual ranks, then on real ones, and judge it."""
 
 import functools
 import itertools
@@ -91,7 +91,7 @@ def on_virtual(
     """Run `program` on `size` virtual ranks and judge their facts; what came of it. Raises OnVirtualRank.
 
     stumbled: what was asked, and why an answer that was right before would now raise an exception or make ranks wait
-    for each other. None: such errors are told as they are. link: as `run` takes it.
+    for each other. None: such errors are shown as they are. link: as `run` takes it.
     """
     try:
         ran = on_each(answer, comm, program, size, link=link)
@@ -148,7 +148,7 @@ def each_on_real(answer: Answer, comm: "TracedComm", cases: Iterable[Any], progr
 
 
 def same_bits(rows: Mapping[str, Sequence[np.ndarray | None]]) -> Finding | None:
-    """What is not the same on all ranks to the last bit. rows: by name, each rank's numbers; None where it has none."""
+    """Find what differs between ranks in any bit. rows: by name, each rank's numbers; None where it has none."""
     for name, (zero, *others) in rows.items():
         for rank, got in enumerate(others, start=1):
             if zero is None or got is None or np.array_equal(got, zero):
@@ -164,12 +164,12 @@ def same_bits(rows: Mapping[str, Sequence[np.ndarray | None]]) -> Finding | None
 
 
 def is_stumble(error: BaseException) -> bool:
-    """Whether an error may come from a case that the learner has not thought of, not from code that is not there."""
+    """Return whether an error may come from a case that the learner did not think of, not from missing code."""
     return isinstance(error, _STUMBLES) and not isinstance(error, NotImplementedError)
 
 
 def one_line(error: BaseException) -> str:
-    """An error on one line; where ranks wait for each other, who waits in which call."""
+    """Put an error on one line; where ranks wait for each other, say who waits in which call."""
     if isinstance(error, ClusterError) and error.waits:
         return "ranks that wait for ever: " + ", ".join(f"rank {w.rank} in {w.call}" for w in error.waits)
     first = re.sub(r" \([\w.-]+\.py:\d+\)|, [\w.-]+\.py:\d+", "", (str(error).splitlines() or [""])[0])

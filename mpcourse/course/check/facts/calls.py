@@ -92,7 +92,7 @@ ROUNDED: dict[str, Predicate] = {
 def is_float(value: Any) -> bool:
     """Return whether it is a float, or an int that can be made one."""
     is_int = isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, float) or is_int and abs(value) < 1 << 1023
+    return isinstance(value, float) or (is_int and abs(value) < 1 << 1023)
 
 
 def one_by_one(answer: Answer, checks: Iterable[Callable[[Answer], None]]) -> None:
@@ -112,7 +112,7 @@ def one_by_one(answer: Answer, checks: Iterable[Callable[[Answer], None]]) -> No
 
 
 def as_first(answer: Answer, check: Callable[[Answer], None]) -> str:
-    """Why `check`, which has failed, passes when the file has been loaded anew; empty where it does not."""
+    """Say why `check`, which has failed, passes when the file has been loaded anew; empty where it does not."""
     try:
         check(Answer.load(answer.path, answer.returned, forbidden=answer.forbidden))
     except Exception:

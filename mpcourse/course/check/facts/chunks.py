@@ -103,7 +103,7 @@ class OnAllRanks:
         return first_difference(self.result, want.astype(self.result.dtype), place, self.tolerance, self.tolerance)
 
     def gives(self, *rows: Rows) -> bool:
-        """Whether all ranks have one of these, as exactly as the test asks."""
+        """Return whether all ranks have one of these, as exactly as the test asks."""
         return any(all(self.same(*pair) for pair in zip(self.got, each, strict=True)) for each in rows)
 
     def same(self, got: Any, want: np.ndarray) -> bool:
@@ -237,7 +237,7 @@ def kept_array(
 
 
 def _holds(value: Any, large: Large, module: str, depth: int = 5) -> bool:
-    """Whether a value is, or contains, an array or a tensor whose memory is large."""
+    """Return whether a value is, or contains, an array or a tensor whose memory is large."""
     if isinstance(value, torch.Tensor):
         return large(value.untyped_storage().nbytes())
     if isinstance(value, np.ndarray):

@@ -83,7 +83,7 @@ class Gradient:
         return None if self.total is None else self.total / self.size
 
     def right(self, row: Row) -> bool:
-        """Whether a rank with this result has the mean, or None where that is right."""
+        """Return whether a rank with this result has the mean, or None where that is right."""
         return row is self.mean if row is None or self.mean is None else _close(row, self.mean, self.tolerance)
 
     @functools.cached_property
@@ -92,7 +92,7 @@ class Gradient:
         return first_difference(self.got, self.mean.astype(self.had[0].dtype), self.place, *self.tolerance)
 
     def near(self, *values: Row) -> bool:
-        """Whether this rank's result is one of `values`, as closely as what is right must be the mean."""
+        """Return whether this rank's result is one of `values`, as closely as what is right must be the mean."""
         return any(value is not None and _close(self.got, value, self.tolerance) for value in values)
 
     @property

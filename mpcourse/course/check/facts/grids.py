@@ -30,7 +30,7 @@ class GridSizes(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """Where a rank stands on a grid."""
+    """The place of a rank on a grid."""
 
     data: int
     pipeline: int
@@ -41,7 +41,7 @@ class Coordinates(NamedTuple):
 
 
 def members(sizes: GridSizes, rank: int, axis: str, order: Sequence[str] = ORDER) -> list[int]:
-    """The ranks that differ from `rank` in one axis alone, and itself, by their coordinate.
+    """List `rank` and the ranks that differ from it in one axis alone, by their coordinate.
 
     order: the axes, from the slowest to the fastest.
     """
@@ -52,14 +52,14 @@ def members(sizes: GridSizes, rank: int, axis: str, order: Sequence[str] = ORDER
 
 
 def communicators(comm: Any, sizes: GridSizes) -> tuple[Any, Any, Any]:
-    """This rank's, along data, pipeline and tensor. All ranks of `comm` call it."""
+    """Make this rank's communicators along data, pipeline and tensor. All ranks of `comm` call it."""
     own = sizes.coordinates(comm.rank)
     made = [comm.Split(members(sizes, comm.rank, axis)[0], getattr(own, axis)) for axis in AXES]
     return made[0], made[1], made[2]
 
 
 def grids_of(ranks: int) -> Sequence[GridSizes]:
-    """The grids that real ranks are asked for: those with more than one axis first."""
+    """List the grids that real ranks are asked for: first the grids with more than one axis."""
     return {
         1: [GridSizes(1, 1, 1)],
         2: [GridSizes(1, 1, 2), GridSizes(1, 2, 1), GridSizes(2, 1, 1)],

@@ -75,7 +75,7 @@ def metered(comm: Any) -> Callable[[], Sent]:
 
 
 def is_virtual(comm: Any) -> bool:
-    """Whether a communicator is a virtual rank's."""
+    """Return whether a communicator is a virtual rank's."""
     return hasattr(comm, "world")
 
 

@@ -15,8 +15,8 @@ def shorter_dtype(got: Any, want: Any, unit: float = 2.0**-53, scale: Any = None
     """Return the name of the shorter dtype whose rounding explains how `got` differs from `want`; empty for none.
 
     got, want: numbers or arrays of one shape; want: the right values. unit: the unit roundoff of the dtype that was
-    asked, 2**-53 for float64. scale: how large the numbers were that were rounded, such as the mean of the absolute
-    values of which `want` is a mean; without it, as large as `want`.
+    asked, 2**-53 for float64. scale: how large the numbers were that were rounded, such as the mean of their absolute
+    values where `want` is their mean; without it, as large as `want`.
 
     Rounding errors scatter: some numbers come out larger, some smaller, each by its own part. A factor or an epsilon
     that is wrong by little changes all numbers by about the same part, and is no rounding. Nor are errors that are much

@@ -84,11 +84,12 @@ def first(found: Iterable[Any]) -> Any:
 
 
 def actions_text(row: Sequence[Action], limit: int = 12) -> str:
-    """`F0 F1 B1 B0`."""
+    """Show a row as `F0 F1 B1 B0`."""
     return " ".join(str(a) for a in row[:limit]) + (" ..." if len(row) > limit else "") if row else "nothing"
 
 
 def is_action(item: Any) -> bool:
+    """Return whether it is a pair of "F" or "B" and an integer."""
     return _is_list(item) and len(item) == 2 and item[0] in ("F", "B") and hasattr(item[1], "__index__")
 
 
@@ -97,7 +98,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _first_item(rows: Sequence[Sequence[Any]], wrong: Callable[[Any], bool]) -> tuple[int, int, Any, str] | None:
-    """(number of the row, place in it, item, how to show it) of the first item that is wrong."""
+    """Return (number of the row, place in it, item, how to show it) of the first item that is wrong."""
     return first((s, i, item, short(item)) for s, row in enumerate(rows) for i, item in enumerate(row) if wrong(item))
 
 

@@ -335,7 +335,7 @@ class Step:
     shares = property(lambda self: [piece.share for piece in self.case.pieces])
 
     def has(self, *weights: Callable[[float, int], float], earlier: float = 1.0) -> bool:
-        """Whether all gradients are what one of `weights` gives.
+        """Return whether all gradients are what one of `weights` gives.
 
         weights: of a micro-batch in a stage, from its share of the examples. earlier: of the gradients before.
         """
@@ -380,7 +380,7 @@ def _same(got: Tensor | None, want: Tensor | None) -> bool:
 
 
 def _leaves(tensor: Tensor) -> Iterator[Tensor]:
-    """The leaves that autograd would reach from `tensor`."""
+    """Yield the leaves that autograd would reach from `tensor`."""
     ways, been = [tensor.grad_fn], set()
     while ways:
         if (node := ways.pop()) is None or node in been:
@@ -401,7 +401,7 @@ def _cut(examples: int, count: int) -> list[range]:
 STAGES, MICROBATCHES, EXAMPLES = 4, 16, 16
 UNIT = EXAMPLES * WIDTH * 4  # bytes of one micro-batch between two stages
 # Input, output and gradient of each micro-batch in flight, and of two that come and go. One tensor of each of the 16
-# may stay: of a stage with more layers that would be little. Whoever lets go of nothing keeps two or three of each.
+# may stay: of a stage with more layers that would be little. An answer that frees nothing keeps two or three of each.
 EACH, SPARE, STAY = 3, 2, 1
 
 
@@ -427,7 +427,7 @@ def memory(answer: Answer, box: Box, forgets: Callable[..., None]) -> list[Simpl
 
 
 def _made(answer: Answer, box: Box, device: int, start: set[int]) -> str:
-    """On which lines most of what is held at the peak was made."""
+    """Say on which lines most of what is held at the peak was made."""
     log = [(a, sign) for _, a, sign in box.ledger.log[: box.ledger.peak_at[device]] if a.device == device]
     gone = {id(a) for a, sign in log if sign < 0} | start
     held = [a.line for a, sign in log if sign > 0 and id(a) not in gone and a.nbytes >= UNIT and a.line]

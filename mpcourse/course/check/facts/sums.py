@@ -51,7 +51,7 @@ def check_virtually(
 
 
 def check(answer: Answer, comm: "TracedComm", function: str) -> None:
-    """Sum long arrays and short ones by `function(comm, x)` on real ranks, every one of which must call this."""
+    """Sum long arrays and short ones by `function(comm, x)` on real ranks; every rank must call this."""
     cases = ((comm, 7, "f8"), (comm, 7, "f8"), (comm, 7, "i8"), (comm, 200_003, "f8"), (turned(comm), 9, "f8"))
     for seed, (ranks, n, dtype) in enumerate(cases):
         everyone = [
@@ -115,7 +115,7 @@ class Members:
     is_mean = property(lambda self: np.allclose(self.x * self.size, self.want, rtol=1e-12, atol=0))
 
     def is_of(self, rank: int) -> bool:
-        """Whether x holds the numbers of one rank."""
+        """Return whether x holds the numbers of one rank."""
         return bool((self.x == float(BASE**rank)).all())
 
     @property

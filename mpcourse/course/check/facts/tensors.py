@@ -145,7 +145,7 @@ def equal(got: Tensor, want: Tensor, what: str, why: Why, rtol: float = 0.0, ato
 
 
 def close(got: Tensor | np.ndarray, want: Tensor | np.ndarray) -> bool:
-    """Whether two tensors, or arrays, agree but for rounding; to tell which mistake gives a result."""
+    """Return whether two tensors, or arrays, agree but for rounding; to tell which mistake gives a result."""
     if got.shape != want.shape:
         return False
     a, b = to_numpy(got), to_numpy(want)
@@ -163,7 +163,7 @@ class Lanes(list[str]):
 
 
 def lanes(box: Box) -> Lanes:
-    """The copies since the last box.reset()."""
+    """Return the lanes of the copies since the last box.reset()."""
     return Lanes(e.lane for e in box.copies)
 
 
@@ -176,8 +176,10 @@ class Backward:
 
 
 def backward(answer: Answer, result: Tensor, gradient: Tensor, what: str, why: Why) -> None:
-    """Run backward from `result`, and raise Wrong where it cannot. what: how to call the result. why: of an error that
-    is not raised in the learner's own lines."""
+    """Run backward from `result`, and raise Wrong where it cannot.
+
+    what: how to call the result. why: of an error that is not raised in the learner's own lines.
+    """
     cut = Test(
         "cut",
         lambda f: f.cut,
