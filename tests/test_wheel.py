@@ -130,8 +130,11 @@ def test_a_wheel_that_is_installed_elsewhere_runs_a_lesson_checks_answers_and_is
     (root / "lessons" / "00_start_here.ipynb").write_text(json.dumps(book))
     assert "`mpcourse update` renews it" in installed("mpcourse", "next", cwd=root)
     told = installed("mpcourse", "update", cwd=root / "lessons")
-    assert "2 merged" in told and "conflict" not in told
-    merged = (root / "lessons" / "00_start_here.ipynb").read_text(encoding="utf-8")
-    assert "my note" in merged and "have nothing in common" in merged and "They share nothing" not in merged
-    assert "Gather one greeting" in answer.read_text() and "return comm.gather" in answer.read_text()
+    assert "2 kept" in told
+    kept, new = (
+        (root / "lessons" / f"00_start_here{end}").read_text(encoding="utf-8") for end in (".ipynb", ".new.ipynb")
+    )
+    assert "my note" in kept and "They share nothing" in kept and "have nothing in common" in new
+    assert "return comm.gather" in answer.read_text()
+    assert "Gather one greeting" in (root / "exercises" / "e00_hello.new.py").read_text()
     assert json.loads(installed("mpcourse", "list", "--json", cwd=root))[0]["passed"]

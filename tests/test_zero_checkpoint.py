@@ -100,7 +100,7 @@ def test_a_snapshot_of_nodes_that_shard_within_themselves_is_written_once(tmp_pa
     for size, nodes in ((3, None), (4, 2)):
         for found in run(lambda comm, nodes=nodes: load(comm, nodes=nodes), size).results:
             assert all(map(torch.equal, found, wanted))
-    with pytest.raises(ValueError, match="of other parameters, groups or bucket_bytes"):
+    with pytest.raises(ValueError, match="from other parameters, groups or bucket_bytes"):
         run(lambda comm: load(comm, "ShardedOptimizer"), 3)  # whose units are buckets, not layers
 
 

@@ -142,8 +142,8 @@ lines[-1].strip()
 # until all ranks have called it. Rank 1 never does, because it waits in `recv` for what rank 0 will not send. Without
 # `timeout` both would wait for ever. When a training run hangs, look for a traceback further up in its output.
 #
-# With `-m mpi4py`, an exception becomes an **abort**: after the traceback Python calls `MPI_Abort`, which ends all ranks
-# at once, and `mpirun` with them. This time `timeout` has nothing to end, and the exit status is 1.
+# With `-m mpi4py`, an exception becomes an **abort**: after the traceback Python calls `MPI_Abort`, which ends all
+# ranks at once, and `mpirun` with them. This time `timeout` has nothing to end, and the exit status is 1.
 
 # %%
 # lines = !timeout 60 mpirun -np 2 python -m mpi4py scratch/fails.py; echo "exit status $?"

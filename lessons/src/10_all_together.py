@@ -455,8 +455,8 @@ assert losses.mean() == 4 and round((lengths * losses).sum() / lengths.sum(), 2)
 # small and thin ones reach a smaller part of the peak. One number is fitted: the 16.1 GB/s of ZeRO-3, from above.
 
 # %%
-from mpcourse.plan.published import GATHERS, layers_of, predicted
 from mpcourse.data.published_plans import PTD_P_BESIDE_ZERO, ZERO_3
+from mpcourse.plan.published import GATHERS, layers_of, predicted
 
 layers = layers_of(ZERO_3[0])
 rows = {
@@ -486,12 +486,12 @@ assert 20 < rows["ZeRO-3"][0].miss < 30 and flat[0] < compute[384] < computed + 
 # computing takes 53 s by our count, and sending 65 s. We take all of the shorter one to be hidden. The published step
 # is longer than either, and shorter than both one after the other: a part was hidden, and how much we do not know.
 #
-# In a clone of the course `python -m tests.validation plans` prints all rows of the paper's two tables. These are rows of
-# Llama 3 on H100s:
+# In a clone of the course `python -m tests.validation plans` prints all rows of the paper's two tables. These are rows
+# of Llama 3 on H100s:
 
 # %%
-from mpcourse.plan.published import llama_layers, predicted_llama
 from mpcourse.data.published_plans import LLAMA_3
+from mpcourse.plan.published import llama_layers, predicted_llama
 
 misses = []
 for row in LLAMA_3:
@@ -554,8 +554,8 @@ assert by_gpus[0]["data axis"] < by_gpus[1]["data axis"] < by_gpus[2]["data axis
 # **Predict first.** Which axis has shrunk since, and which has grown?
 
 # %%
-from mpcourse.plan.published import places_today
 from mpcourse.data.published_plans import NEMO_GPT
+from mpcourse.plan.published import places_today
 
 places = places_today(NEMO_GPT[2])
 for since, place in places.items():
@@ -567,8 +567,9 @@ assert new.number <= 3 < old.number and new.longer < 1 and 15 < old.longer < 25
 # %% [markdown]
 # Even over NVLink, a tensor axis of 8 sends and waits several times in each layer, and its products are an eighth as
 # wide. One of 2 with a pipeline of 4 stages takes a sixth less time. A tensor axis as wide as a node is a good first
-# guess, and stays one where a batch has few sequences to fill a pipeline. In eight of ten rows of the paper's table 1 its
-# grid is among our best three. `python -m tests.validation grids` prints all places, and those of NVIDIA's configurations.
+# guess, and stays one where a batch has few sequences to fill a pipeline. In eight of ten rows of the paper's table 1
+# its grid is among our best three. `python -m tests.validation grids` prints all places, and those of NVIDIA's
+# configurations.
 #
 # ## A planner for your own model
 #
