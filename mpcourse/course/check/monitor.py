@@ -46,7 +46,7 @@ class Monitor:
         self.still = GrantedTime()  # since a rank last got on
         self.seen: dict[int, int] = {}
         self.reports: dict[int, Report] = {}
-        self.failed: float | None = None
+        self.failed: GrantedTime | None = None  # since the first failure, of the ranks that had not reported
         self.gone: list[int] = []
         self.asked = 0.0  # when a rank without progress was last asked where it is
 
@@ -57,8 +57,8 @@ class Monitor:
         self._read_reports()
         self._note_progress(entries)
         if self._any_failed():
-            self.failed = self.failed or now
-            if now - self.failed > GRACE or not alive or len(self.reports) == self.size:
+            self.failed = self.failed or GrantedTime(e.pid for i, e in entries.items() if i not in self.reports)
+            if self.failed.seconds() > GRACE or not alive or len(self.reports) == self.size:
                 return self._ending("reported", entries)
             return None
         if len(self.reports) == self.size:
