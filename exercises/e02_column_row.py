@@ -15,7 +15,7 @@ nothing is exchanged; after them, one sum. This is how the feed-forward block of
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 import torch.nn as nn

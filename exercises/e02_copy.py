@@ -23,7 +23,7 @@ The check runs on virtual GPUs. Check it with `mpcourse check e02_copy`. Stuck? 
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 import torch

@@ -18,7 +18,7 @@ The check compares with the same network on one device. `mpcourse check e02_para
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 import torch.nn as nn

@@ -15,7 +15,7 @@ Check it with `mpcourse check e04_one_f_one_b`. Stuck? `mpcourse hint e04_one_f_
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 

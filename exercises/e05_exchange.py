@@ -13,7 +13,7 @@ Check it with `mpcourse check e05_exchange`. Stuck? `mpcourse hint e05_exchange`
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 from mpi4py import MPI  # noqa: F401  for MPI.Request and the like, if you want them

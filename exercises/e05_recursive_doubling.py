@@ -15,7 +15,7 @@ Check it with `mpcourse check e05_recursive_doubling`. Stuck? `mpcourse hint e05
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 import numpy as np

@@ -13,7 +13,7 @@ Check it with `mpcourse check e07_staleness`. Stuck? `mpcourse hint e07_stalenes
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 

@@ -14,7 +14,7 @@ Check it with `mpcourse check e10_send_recv`. Stuck? `mpcourse hint e10_send_rec
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 import torch

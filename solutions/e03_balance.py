@@ -10,7 +10,7 @@ Check it with `mpcourse check e03_balance`. Stuck? `mpcourse hint e03_balance`.
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 

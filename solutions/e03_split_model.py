@@ -12,7 +12,7 @@ inside: it is one layer, and stays whole. A tensor crosses each cut once.
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 import torch.nn as nn

@@ -17,7 +17,7 @@ Check it with `mpcourse check e06_multi_node_optimizer`. Stuck? `mpcourse hint e
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 import numpy as np

@@ -14,7 +14,7 @@ Check it with `mpcourse check e09_warmup`. Stuck? `mpcourse hint e09_warmup`.
 
 from mpcourse import check_this_file
 
-if __name__ == "__main__":  # up here, so that whatever stands below runs under the checker's watch
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
     check_this_file(__file__)
 
 

@@ -38,7 +38,7 @@ def test_records_of_one_case_stand_under_its_name_which_is_told_once(told):
     assert lines[3].split() == ["at", "once", "151", "150", "152", "runs/s"]
     assert lines[4].split() == ["MLP,", "batch", "64:", "plain", "loop", "2", "1", "3", "runs/s"]
     assert lines[5].split() == ["alone", "0.50", "0.0123", "1500", "s"]
-    assert "Medians, least and most are of 3 runs." in lines and "romise" not in table
+    assert "Medians, least and most come from 3 runs." in lines and "romise" not in table
 
 
 def test_every_line_fits_80_columns_and_no_word_is_broken(told):

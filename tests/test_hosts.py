@@ -367,7 +367,7 @@ def test_ssh_with_options_reaches_hosts_for_mpirun_too(tmp_path):
         (["--hosts", "a,-oProxyCommand=x"], "is not the name of a host"),
         (["--hosts", "a,b", "--ssh", "  "], "--ssh names no program"),
         (["--hosts", "a,b", "--ssh", "ssh '"], "No closing quotation"),
-        (["--ssh", "ssh -F x"], "--ssh is of `mpcourse doctor --hosts`"),
+        (["--ssh", "ssh -F x"], "--ssh belongs to `mpcourse doctor --hosts`"),
     ],
 )
 def test_an_impossible_argument_is_told_in_one_line(cli, arguments, says):

@@ -271,7 +271,7 @@ def test_an_old_mpcourse_refuses_a_newer_folder(course, monkeypatch, capsys):
             main(words)
         said = capsys.readouterr()
         assert ended.value.code == 2 and said.out == "" and said.err.count("\n") == 1
-        assert "is of mpcourse 999.0" in said.err and "install that version" in said.err
+        assert "was made by mpcourse 999.0" in said.err and "install 999.0" in said.err
     assert contents(course) == before
 
 
@@ -347,7 +347,7 @@ def test_the_folder_of_the_real_course_works_like_a_clone_but_for_solutions(tmp_
     assert json.loads(said("next", "--json"))["exercise"] == "e00_hello"
     assert "comm.gather" in said("solution", "e00", "--spoil", place=root / "lessons")
     assert json.loads((root / ".mpcourse" / "progress.json").read_text())["e00_hello"]["spoiled"]
-    assert "is of mpcourse" in said("update", place=root / "exercises")
+    assert "now belongs to mpcourse" in said("update", place=root / "exercises")
     readme = (root / "README.md").read_text()
     assert "LESSONS" not in readme and "tutor" in (root / "AGENTS.md").read_text()
     for link in (

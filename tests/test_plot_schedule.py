@@ -167,7 +167,7 @@ def test_the_command_replays_a_schedule_of_ones_own(cli, tmp_path):
     [
         (["2f2b"], "unknown schedule '2f2b': choose one of naive, gpipe, 1f1b, interleaved-1f1b, zb-h1"),
         (["gpipe", "--stages", "0"], "stages must be a whole number, 1 or more: got 0"),
-        (["gpipe", "--chunks", "2"], "--chunks is of interleaved-1f1b"),
+        (["gpipe", "--chunks", "2"], "--chunks belongs to interleaved-1f1b"),
         (["interleaved-1f1b", "--chunks", "0"], "chunks must be a whole number, 1 or more: got 0"),
         (["gpipe", "--weight", "9"], "weight is a part of backward"),
         (["gpipe", "--save", "out.xyz"], "its ending names no image format"),

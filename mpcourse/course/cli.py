@@ -122,7 +122,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from mpcourse.course.doctor import report
 
     if options.hosts is None and options.ssh != "ssh":
-        raise UserError("--ssh is of `mpcourse doctor --hosts`")
+        raise UserError("--ssh belongs to `mpcourse doctor --hosts`")
     if options.hosts == "":
         raise UserError("--hosts names no host: mpcourse doctor --hosts a,b")
     return report(json=options.json, hosts=options.hosts or "", ssh=options.ssh)

@@ -69,7 +69,7 @@ def _print_table(records: Sequence[Record]) -> None:
             out.print(lines([[" " + record.quantity, *row] for record, row in rows]))
     out.print()
     if "median" in columns and "runs" not in columns:
-        out.print(f"Medians, least and most are of {max(counts)} runs.")
+        out.print(f"Medians, least and most come from {max(counts)} runs.")
     if "promise" in columns:
         out.print(_kept(records))
     out.print(", ".join(f"{key} {value}" for key, value in machine().items()))

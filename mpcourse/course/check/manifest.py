@@ -70,7 +70,7 @@ class Course:
         """What to tell a learner whose folder an older mpcourse made; else an empty text."""
         if self.installed in ("", __version__):
             return ""
-        return f"mpcourse {__version__} is installed, this folder is of {self.installed}: `mpcourse update` renews it"
+        return f"mpcourse {__version__} is installed, this folder is from {self.installed}: `mpcourse update` renews it"
 
     def exercise_file(self, exercise: Exercise) -> Path:
         return self.root / "exercises" / f"{exercise.name}.py"
@@ -152,7 +152,7 @@ def check_version(root: Path, version: str) -> None:
     """Raise UserError if a newer mpcourse than this one made or updated a learner's folder."""
     if version and Version(version) > Version(__version__):
         raise UserError(
-            f"{root} is of mpcourse {version}, and {__version__} is installed: install that version or a newer one"
+            f"{root} was made by mpcourse {version}, and {__version__} is installed: install {version} or a newer one"
         )
 
 

@@ -12,7 +12,7 @@ from mpcourse.predict import find_maker
 def run(options: argparse.Namespace) -> int:
     """Run `mpcourse plan`. Returns exit status 0, or 1 where nothing fits."""
     if options.length is not None and options.input is not None:
-        raise UserError("--length is of tokens and --input of floats: an example is one of them")
+        raise UserError("--length is for tokens and --input for floats: an example is one of them")
     shape = tuple(options.input or (2048 if options.length is None else options.length,))
     if min(shape) < 1:
         raise UserError(f"an example of {'x'.join(map(str, shape))} has nothing in it")

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 def _make(options: argparse.Namespace) -> Schedule:
     interleaved = options.name == "interleaved-1f1b"
     if options.chunks is not None and not interleaved:
-        raise UserError("--chunks is of interleaved-1f1b")
+        raise UserError("--chunks belongs to interleaved-1f1b")
     if interleaved:
         chunks = CHUNKS if options.chunks is None else options.chunks
         return interleaved_one_f_one_b(options.stages, options.microbatches, chunks)

@@ -87,4 +87,4 @@ def _examined(topic: str, look: Callable[[], Finding]) -> Finding:
 
 
 def _not_examined(topic: str, failed: str) -> Finding:
-    return Finding(topic, f"not examined, for want of {failed}", "problem", f"first mend `{failed}`")
+    return Finding(topic, f"not examined, because {failed} failed", "problem", f"first mend `{failed}`")

@@ -40,7 +40,7 @@ def examine() -> list[Finding]:
 
 def _ranks(mpirun: "Future[launch.Mpirun]", mpi4py: "Future[dict[str, Any]]") -> dict[str, Finding]:
     if missing := "mpirun" if mpirun.exception() else "mpi4py" if mpi4py.exception() else "":
-        value, advice = f"not examined, for want of {missing}", f"first mend `{missing}`"
+        value, advice = f"not examined, because {missing} is missing", f"first mend `{missing}`"
         return {topic: Finding(topic, value, "problem", advice) for topic in ("match", "slots", "root", "round trip")}
     launcher = mpirun.result()
     started = _settled(start.start)  # not in a thread: Ctrl-C must end the ranks at once

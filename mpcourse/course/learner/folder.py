@@ -74,7 +74,7 @@ def update(folder: Path | None = None, new: Originals | None = None) -> int:
     counts = Counter(did for _, did, _ in done)
     changes = ", ".join(f"{number} {did}" for did, number in counts.items()) or "nothing else is to be done"
     was = f", was of {before}" if before != new.version else ""
-    print(f"{folder} is of mpcourse {new.version}{was}: {changes}")
+    print(f"{folder} now belongs to mpcourse {new.version}{was}: {changes}")
     return 0
 
 

@@ -175,7 +175,7 @@ def _gradients(key: str, right: int, widths: tuple[int, ...], batch: int) -> Row
     yield from _weights_and_biases(key, right, widths, batch)
     yield "After backward every parameter has a .grad of its own size.", 0
     yield "Gradients are summed over the batch: one number for each parameter.", right * batch
-    yield "The input has no .grad: nobody trains it.", right + 4 * batch * widths[0]
+    yield "The input has no .grad: it is not trained.", right + 4 * batch * widths[0]
     passing = "Gradients of activations pass by in backward; only what it leaves in .grad is asked for."
     yield passing, right + 4 * batch * sum(widths[1:-1])
     yield passing, right + 4 * batch * sum(widths[1:])

@@ -273,7 +273,7 @@ TRAINED = tests(
     frozen=(
         "{name}: the {frozen} to be trained",
         "requires_grad is False",
-        "With requires_grad False nobody trains it. Parts are trained as the whole layer would be.",
+        "With requires_grad False it is not trained. Parts are trained as the whole layer would be.",
     )
 )
 MEMORY = tests(
@@ -298,7 +298,7 @@ WHYS_SHARE = rules(
 )
 WHYS_COLUMN_COPIES = rules(
     of_results=(
-        "Some of these copies are of results: they are put together and given out again. Nothing is exchanged between "
+        "Some of these copies carry results: they are put together and given out again. Nothing is exchanged between "
         "the two layers, for part i of the second needs just what part i of the first computes."
     ),
     otherwise="x goes once to each device where it is not already.",

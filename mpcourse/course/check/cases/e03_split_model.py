@@ -203,7 +203,7 @@ def _states(layers: list[nn.Module], before: list[nn.Module]) -> Iterator[State]
 # -- what is said --
 
 INSIDE = (
-    "Some of its layers have layers inside. What stands in the model is one layer, whatever is in it: take "
+    "Some of its layers have layers inside. What the model lists is one layer, whatever is in it: take "
     "model[i], or list(model), not model.modules(), and do not unpack it."
 )
 CUT = "Each crossing is copy(x, device): without detach, .data, torch.no_grad or a new tensor."
@@ -237,7 +237,7 @@ WHYS_PLACE = rules(
     is_buffer="module.to(device) moves buffers too.",
     on_cpu="Stages move when the model is split: split returns with each of them on its device.",
     inside=f"{STAGE} {INSIDE}",
-    twice="One module stands in two places. model.children() names it once, list(model) twice.",
+    twice="One module is in two places. model.children() names it once, list(model) twice.",
     otherwise=STAGE,
 )
 PLACES = placed(WHYS_PLACE)
@@ -273,7 +273,7 @@ OUTPUT = [
         x_trained=(
             "x as it was",
             "x.requires_grad is True after the call",
-            "x is the caller's own, and data: nobody asked for its gradient.",
+            "x is the caller's own, and data: its gradient was not asked for.",
         )
     ),
     *placed("The output stays where the last stage computes it."),

@@ -48,7 +48,7 @@ APART = (
     "while others are there. All stages take them in one order."
 )
 AGAIN = "The pipeline is filled and drained more than once: each time costs p - 1 turns. Fill it with all forwards."
-TOO_SOON = "A backward stands before a forward. GPipe fills first, and drains when all forwards are done."
+TOO_SOON = "A backward comes before a forward. GPipe fills first, and drains when all forwards are done."
 NEXT = "That is 1F1B: as fast, and it holds less. It is the next exercise; GPipe is asked here."
 WHYS_SLOW = [
     Rule("one by one", lambda f: f.schedule == naive(f.p, f.m), ONE_BY_ONE),

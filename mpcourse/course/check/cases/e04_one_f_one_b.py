@@ -71,7 +71,7 @@ TOO_MANY = (
 )
 UNSORTED = (
     "Stage {stage} takes its {unsorted[0][1]} in the order {numbers}. Micro-batches come in order from the neighbour: "
-    "whoever takes a later one first waits for it."
+    "a stage that takes a later one first waits for it."
 )
 TURNS = "After the forwards ahead it is one forward, one backward, in turns, until no forward is left."
 GPIPE = "That is GPipe's list: nothing is let go before all forwards are done. Alternate sooner."

@@ -72,7 +72,7 @@ NOT_TRAINED = (
 FIRST_STEP = "Before a first step a parameter's .grad is None. The step makes it, and later steps add to it."
 STAYS_OFF = "It stays off for the caller. `with torch.no_grad():` switches it on again at its end."
 CALLERS = (
-    "{asks} is the caller's: it is to be left as it is, {asks}.requires_grad too, and nobody asks for its gradient. "
+    "{asks} is the caller's: it is to be left as it is, {asks}.requires_grad too, and its gradient is not asked for. "
     "The first stage's pieces need none, for autograd finds the stage's parameters without that."
 )
 EVAL = "eval() changes what batch norm and dropout compute. A training step leaves the mode as it is."
@@ -120,7 +120,7 @@ CROSSES = (
     "A tensor crosses without detach, so the last stage's backward runs on through all stages before it, and their own "
     "B comes too late. retain_graph=True does not help: detach what crosses."
 )
-OTHER_K = "{got} runs where {asked} is asked: the k of an action says which micro-batch it is of."
+OTHER_K = "{got} runs where {asked} is asked: the k of an action is the number of its micro-batch."
 ONE_PLACE = f"{OTHER_K} With one place a stage, the next F overwrites what a B needs: keep it for each micro-batch."
 AGAIN = "{twice} runs more than once. Keep what the F returned: its B starts there."
 MISSING = (
@@ -189,7 +189,7 @@ EACH_STAGE = (
     "Each stage has a micro-batch of that number, and keeps its own input and output of it: under one key, one stage's "
     "takes the place of the other's. Keep them by stage and micro-batch."
 )
-OTHER_OUTPUT = f"The gradient is of another output than the one whose backward is called. {EACH_STAGE}"
+OTHER_OUTPUT = f"The gradient belongs to another output than the one whose backward is called. {EACH_STAGE}"
 LEAVES = (
     "What is cut from a tensor that requires a gradient, or computed from one, is no leaf, and its requires_grad stays "
     "as it is. x needs no gradient: cut it as it is, or detach each piece."

@@ -81,7 +81,7 @@ def _judge_messages(ran: "Ran") -> Finding | None:
 # -- what is said --
 
 TWICE = (
-    "Some ranks are in the sum more than once. Exchange only with somebody whose sum has none of yours: rank ^ 1, then "
+    "Some ranks are in the sum more than once. Exchange only with a rank whose sum has none of yours: rank ^ 1, then "
     "rank ^ 2, then rank ^ 4; and not before what arrives is there."
 )
 FEWER = "Fewer numbers than ranks: short arrays, too, are summed over all ranks."

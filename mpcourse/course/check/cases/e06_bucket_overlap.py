@@ -205,7 +205,7 @@ BRANCHES = BucketCase(
     either_first,
 )
 MISSING = BucketCase(
-    "a network of which not all ranks use all layers",
+    "a network in which not all ranks use all layers",
     "Here backward does not reach all parameters on all ranks, so that some hooks are never called. wait() begins the "
     "buckets that are left, in their order; a gradient that was not computed counts as zeros.",
     lambda: Chain(3, sometimes=nn.Linear(WIDTH, WIDTH), never=nn.Linear(WIDTH, WIDTH)),

@@ -334,7 +334,7 @@ WHYS_START: Whys = [
         "This parameter is float32, so that double() makes a copy of it: that became rank 0's, and the parameter did "
         "not. Broadcast it as it is, or write what came in place: p.data.copy_(buffer).",
     ),
-    Rule("NaN", lambda f: np.isnan(f.got).any(), "NaN: was a buffer read that nobody wrote into?"),
+    Rule("NaN", lambda f: np.isnan(f.got).any(), "NaN: was a buffer read before anything was written into it?"),
     Rule(
         "frozen",
         lambda f: f.kept and f.wrong_starts == {"fixed"},

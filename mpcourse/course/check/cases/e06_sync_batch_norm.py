@@ -377,12 +377,12 @@ WHYS_OUTPUT: Whys = [
     Rule(
         "own variance",
         lambda f: f.near(f.by(f.mean, f.own.var(0))),
-        "The mean is of all ranks, the variance of this one alone.",
+        "The mean is over all ranks, the variance over this one alone.",
     ),
     Rule(
         "own mean",
         lambda f: f.near(f.by(f.own.mean(0), f.variance)),
-        "The variance is of all ranks, the mean of this one alone.",
+        "The variance is over all ranks, the mean over this one alone.",
     ),
     Rule(
         "unbiased variance",
@@ -448,7 +448,7 @@ WHYS_GRADIENT: Whys = [
     Rule(
         "own sums",
         lambda f: f.x_is(*f.own_sums / f.count),
-        "The two sums are over this rank's examples alone. Mean and variance are of all ranks: so are the sums.",
+        "The two sums are over this rank's examples alone. Mean and variance are over all ranks: so are the sums.",
     ),
     Rule(
         "own sums over all examples",

@@ -415,7 +415,7 @@ class Taken:
     @property
     def seen(self) -> str:
         if self.older is not None:
-            return f"it was called with version {self.older}, which is of before"
+            return f"it was called with version {self.older}, which was sent before"
         return _at("weights[{i}] was {got}, asked {want}", self.step.weights, self.asked)
 
     @property
@@ -857,9 +857,9 @@ TURNS = Test(
     ),
     lambda f: "rank {}'s numbers {} to {} were applied before it".format(*f.passed_over),
     "Gradients are applied in the order in which they arrive. Does the server begin at the same rank again after "
-    "each one, or with the newest? Then others starve. A receive from MPI.ANY_SOURCE takes whoever came first.",
+    "each one, or with the newest? Then others starve. MPI.ANY_SOURCE takes the message that came first.",
 )
-LAST = "It had its last answer and did not return: after that a worker waits for nobody, in no Barrier and no Bcast."
+LAST = "It had its last answer and did not return: after that a worker waits for no other rank, in no Barrier or Bcast."
 WAITS = Test(
     "wait",
     always,
@@ -877,8 +877,8 @@ WAITS = Test(
         "The gradient was there, and the server took it only then. Before, it took a message that rank "
         "{announcers[0]} sent ahead of its gradient, and waited until that was computed. Send when the gradient is "
         "there, and nothing before.": lambda f: f.late and f.announcers,
-        "The gradient was there, and the server took it only then: does it receive from one rank after the "
-        "other? Or does it wait until all have been served as often? MPI.ANY_SOURCE takes whoever comes first.": (
+        "The gradient was there, and the server took it only then: does it receive from one rank after the other? "
+        "Or does it wait until all have been served as often? MPI.ANY_SOURCE takes the message that comes first.": (
             lambda f: f.late
         ),
         "The server took the gradient at once, and the answer came late: does it collect gradients of others "

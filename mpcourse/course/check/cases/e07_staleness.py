@@ -171,7 +171,7 @@ LENGTHS: dict[str, Callable[[History], int]] = {  # for how many elements there 
         lambda h: len(set(_pushes(h)))
     ),
 }
-OWN = "A worker's own earlier push counts, too, if it stands after its last pull: it changed the weights."
+OWN = "A worker's own earlier push counts, too, if it comes after its last pull: it changed the weights."
 WAYS: dict[str, Way] = {
     "That counts the push itself. How many others were applied between the pull and this push? Count it afterwards.": (
         lambda h, at, pulled: _since(h, at, pulled) + 1
@@ -256,7 +256,7 @@ WHYS_TYPE = {
 }
 WHYS_LENGTH = {
     **programs(LENGTHS, lambda f: f.lengths),
-    "One int for each push is asked. Was one left out, e.g. the first or the last, or was one told twice?": always,
+    "One int for each push is asked. Was one left out, e.g. the first or the last, or was one counted twice?": always,
 }
 WHYS = {
     "Staleness is a number of pushes: an int. Nothing is divided, and no push goes without one.": lambda f: not f.ints,
@@ -280,7 +280,7 @@ WHYS_REFUSED = {
     "Who reads the error wants to know which worker it was: put its number into the text.": lambda f: isinstance(
         f.got, ValueError
     ),
-    "An assert is for what cannot happen. Who calls this with a wrong history is told by a ValueError.": lambda f: (
+    "An assert is for what cannot happen. A wrong history is a mistake of the caller: raise a ValueError.": lambda f: (
         isinstance(f.got, AssertionError)
     ),
     lambda f: f"{f.kind} came by itself, where something was missing. {RAISE}": lambda f: f.failed,

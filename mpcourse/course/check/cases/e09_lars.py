@@ -383,11 +383,11 @@ WAYS: dict[str, Way | list[Way]] = {
         _only(lambda x: x.which == 0),
         _only(lambda x: x.which == x.group == 0),
     ],
-    "Only the last parameter of a group moves there: what stands below the loop is done once, not for each of them.": (
+    "Only the last parameter of a group moves there: code below the loop runs once, not for each of them.": (
         _only(lambda x: x.which == x.last)
     ),
     "Only the first of self.param_groups moves there: go through all of them.": (_only(lambda x: x.group == 0)),
-    "The trust follows the norms in each step. There it is that of the first step, for ever.": (
+    "The trust follows the norms in each step. There it stays that of the first step.": (
         Way(trust=lambda x: x.memory.setdefault("trust", _trust(x)))
     ),
     "That goes uphill: v is subtracted from w.": (_moved(lambda x, t: _update(x, t)[0], lambda x, t, v: -v)),
@@ -472,7 +472,7 @@ WAYS: dict[str, Way | list[Way]] = {
     "The trust is inside of v, as the learning rate is. There each step's trust multiplies all earlier steps again.": (
         _moved(lambda x, t: x.m * x.v + x.lr * x.d, lambda x, t, v: t * v)
     ),
-    "lr and trust are inside of v. There the velocity is of bare gradients, and this step's lr and trust multiply all "
+    "lr and trust are inside of v. There the velocity has bare gradients, and this step's lr and trust multiply all "
     "of it.": _moved(lambda x, t: x.m * x.v + x.d, lambda x, t, v: x.lr * t * v),
     'A scheduler changes lr between steps: read group["lr"] in each. There it is what the optimizer was made with.': (
         Way(options=lambda first, own, default: dataclasses.replace(own, lr=default.lr))

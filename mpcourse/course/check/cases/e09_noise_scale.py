@@ -189,7 +189,7 @@ WAYS: dict[str, Way] = {
     "small_square is the mean over all ranks. That is rank 0's alone, which is right on average, and noisier.": (
         Way(small_square=lambda rows: _square(rows[0]).item())
     ),
-    "big_square is |g|^2 of the mean gradient. That is of the sum of all ranks' gradients.": (
+    "big_square is |g|^2 of the mean gradient. That is the one of the sum of all ranks' gradients.": (
         Way(big_square=lambda rows: _square(rows.sum(0)).item())
     ),
     "Both squares are the same there, so that S comes out as 0. small_square: square first, then average over ranks. "

@@ -42,7 +42,7 @@ def _vector() -> torch.Tensor:
 
 
 SEVERAL = (
-    "A message is of two ranks alone, and a backward of one message: it needs the rank and the tag of its own forward. "
+    "A message concerns two ranks alone, and a backward one message: it needs the rank and the tag of its own forward. "
     "ctx has them, and no global variable does when several messages were sent or received."
 )
 IN_ORDER = (
@@ -339,7 +339,7 @@ TAKEN = Test(
     always,
     "{asked}",
     "a message of rank {other} with tag 5",
-    "comm.recv takes whatever comes first, unless it is told source and tag.",
+    "comm.recv takes whatever comes first, unless it is given source and tag.",
 )
 REFUSED = Test(
     "refused by autograd",

@@ -460,7 +460,7 @@ WHYS_X = {
 }
 WHYS_SHARD = {
     **chunks.WHYS_MEAN,
-    "Weighted by numbers of examples: the mean is over ranks, each of which counts once.": lambda f: f.gives(
+    "Weighted by numbers of examples: the mean is over ranks, and each rank counts once.": lambda f: f.gives(
         f.mean_of([row * w for row, w in zip(f.rows, f.weights, strict=True)]),
         [row * w for row, w in zip(f.want, f.weights, strict=True)],
     ),
@@ -473,8 +473,8 @@ WHYS_SHARD = {
     "x was averaged over the examples: the gradient is a sum over them, of each one's grad times its own x.": (
         lambda f: f.gives(f.of_mean_x)
     ),
-    "A mean over ranks was taken of grad alone, and multiplied by this rank's x. The mean is of the products: each "
-    "rank's grad belongs to its own x.": lambda f: f.alike and f.gives(f.of_mean_grad),
+    "A mean over ranks was taken of grad alone, and multiplied by this rank's x. The mean is taken of the products: "
+    "each rank's grad belongs to its own x.": lambda f: f.alike and f.gives(f.of_mean_grad),
     **chunks.ABOUT,
     "The transposed grad times x is the weight's: its mean is cut as the weight is.": always,
 }

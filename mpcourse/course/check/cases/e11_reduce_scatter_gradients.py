@@ -310,7 +310,7 @@ WHYS_VALUES = {
         lambda f: f.anything_sent and f.gives_divided_or_not(f.own)
     ),
     **chunks.WHYS_MEAN,
-    "Every chunk is of rank 0's gradients alone: those of all ranks are to be summed.": (
+    "Every chunk comes from rank 0's gradients alone: those of all ranks are to be summed.": (
         lambda f: f.gives_divided_or_not(f.pieces[0])
     ),
     "// rounds down to a whole number: the mean is a sum / comm.size.": lambda f: f.gives(f.cut(f.total // f.size)),
@@ -364,7 +364,7 @@ MEMORY = [
         lambda f: f.seen.shared,
         "memory of its own on rank {rank} of {size}",
         "a view of a gradient",
-        "The result lies in a gradient's memory: whoever changes one changes both. Make a tensor of its own.",
+        "The result lies in a gradient's memory: a change of one changes both. Make a tensor of its own.",
     ),
     Test(
         "a view of the buffer",

@@ -171,7 +171,7 @@ def is_stumble(error: BaseException) -> bool:
 def one_line(error: BaseException) -> str:
     """Put an error on one line; where ranks wait for each other, say who waits in which call."""
     if isinstance(error, ClusterError) and error.waits:
-        return "ranks that wait for ever: " + ", ".join(f"rank {w.rank} in {w.call}" for w in error.waits)
+        return "ranks that wait without end: " + ", ".join(f"rank {w.rank} in {w.call}" for w in error.waits)
     first = re.sub(r" \([\w.-]+\.py:\d+\)|, [\w.-]+\.py:\d+", "", (str(error).splitlines() or [""])[0])
     first = first if len(first) < 200 else first.partition(". ")[0]
     return first if isinstance(error, ClusterError) else f"{type(error).__name__}: {first}"

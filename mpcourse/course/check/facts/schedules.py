@@ -118,7 +118,7 @@ NO_ACTION = "{no_action[3]} in stage {no_action[0]}'s list, at {no_action[1]}"
 EMPTY = f"{EVERY} The lists are there, and empty."
 ITERATOR = "A list is asked: an iterator is empty once it has been read. list(...) makes one of it."
 NUMBERED = "They are numbered from 0 to {last}."
-BARE = "One stage has one list, and it stands in a list too: [[...]]. Who calls this takes [0] of it."
+BARE = "One stage has one list, and it is in a list too: [[...]]. Who calls this takes [0] of it."
 WAITING = "Waiting is not written down: a stage waits by itself until its next action's input is there."
 WHYS_BARE = [
     Rule("one stage", lambda f: f.p == 1, BARE),
