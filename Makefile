@@ -12,8 +12,8 @@ TEST_ARGS ?=
 # What `make test-all` leaves out unless asked: browser, doors.
 ALSO ?=
 # What `make test` runs beside the lessons: solutions, stubs and some answers, and the library against one process.
-USER_TESTS := $(addprefix tests/test_,exercises.py answers.py collectives.py split.py pipeline_local.py zero.py grid.py \
-	data_parallel_parts.py model_parallel.py mirrored.py loss_scaling.py training.py)
+USER_TESTS := tests/course/test_exercises.py tests/course/test_answers.py $(addprefix tests/library/test_,collectives.py \
+	split.py pipeline_local.py zero.py grid.py data_parallel_parts.py model_parallel.py mirrored.py loss_scaling.py training.py)
 HOST_PACKAGES := iproute2 openssh-server nftables slurmctld slurmd slurm-client munge
 
 BIN := $(VENV)/bin
@@ -78,7 +78,7 @@ test-doors: $(STAMP) ## carry out the Dockerfile in root file systems of its own
 	@$(TEST_ENV) $(BIN)/python -m pytest tests/doors $(TEST_ARGS)
 
 test-mpi4py: $(STAMP) ## run mpi4py's own tests, from the package index, on 1 to 5 virtual ranks (3 minutes)
-	@MPCOURSE_MPI4PY_SIZES="1 2 3 4 5" $(PYTEST) tests/test_mpi4py_suite.py $(TEST_ARGS)
+	@MPCOURSE_MPI4PY_SIZES="1 2 3 4 5" $(PYTEST) tests/virtual/test_mpi4py_suite.py $(TEST_ARGS)
 
 chromium:
 	@for program in chromium chromedriver; do command -v $$program >/dev/null || { echo "mpcourse: $$program was not found: apt-get install chromium chromium-driver"; exit 2; }; done >&2

@@ -52,7 +52,7 @@ PRELOADED = (
     *("mpcourse.plot", "mpcourse.predict"),
 )
 
-# What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test TEST_ARGS=tests/test_answers.py
+# What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test TEST_ARGS=tests/course/test_answers.py
 os.environ.setdefault(SEED, "1")
 
 JUDGED = ("test_a_wrong_answer_is_named", "test_a_right_answer_passes")
@@ -308,9 +308,9 @@ def cli(tmp_path):
 
 @pytest.fixture
 def small_course(tmp_path, monkeypatch):
-    """Copy tests/course for a test that changes it; return its path. The ranks of a check find its cases."""
+    """Copy tests/small_course for a test that changes it; return its path. The ranks of a check find its cases."""
     folder = tmp_path / "course"
-    shutil.copytree(ROOT / "tests" / "course", folder)
+    shutil.copytree(ROOT / "tests" / "small_course", folder)
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     monkeypatch.setenv("MPCOURSE_ROOT", str(folder))
     return folder

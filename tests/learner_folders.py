@@ -19,7 +19,7 @@ from mpcourse.course.learner import init, update
 from mpcourse.course.learner.originals import Originals
 
 ROOT = Path(__file__).resolve().parents[1]
-MANIFEST = (ROOT / "tests" / "course" / "exercises" / "manifest.toml").read_bytes()
+MANIFEST = (ROOT / "tests" / "small_course" / "exercises" / "manifest.toml").read_bytes()
 
 
 def solution(task="say it", head="Says it.", more="", name="e90"):

@@ -6,7 +6,7 @@ from mpcourse.course.check.manifest import load_course
 from mpcourse.course.grading.report import as_html
 from tests.browser.test_site_pages import SMALL
 from tests.conftest import ROOT
-from tests.test_grading import made_up
+from tests.course.test_grading import made_up
 
 NAMES = ("Ada Lovelace", "Grace Hopper", "Edsger Dijkstra", "Barbara Liskov", "Leslie Lamport", "Frances Allen")
 SEEN = """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_site import WITHOUT_SPHINX, built_site
+from tests.house.test_site import WITHOUT_SPHINX, built_site
 
 PAGES = (
     *("index", "lessons/00_start_here", "exercises/e04_pipeline_step"),

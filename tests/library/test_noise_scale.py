@@ -14,7 +14,7 @@ from mpcourse.large_batch import NoiseScale, RankNoise, estimate
 from mpcourse.virtual import run
 from tests.conftest import load_script
 
-TRUTH = Path(__file__).parent / "programs" / "noise_scale_truth.py"
+TRUTH = Path(__file__).parents[1] / "programs" / "noise_scale_truth.py"
 
 
 def test_two_batch_sizes_give_back_the_two_unknowns():

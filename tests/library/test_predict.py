@@ -12,7 +12,7 @@ from mpcourse.predict import OPTIMIZERS, find_maker, predict
 from mpcourse.predict.place import moved
 from mpcourse.virtual import GPUS
 from mpcourse.zero.model_states import held, sent
-from tests.test_cli import assert_one_line_error
+from tests.course.test_cli import assert_one_line_error
 
 MiB = 2**20
 NUMBERS = 20 * 30 + 30 + 30 * 5 + 5  # of an mlp([20, 30, 5])

@@ -22,7 +22,7 @@ from mpcourse.zero.elementwise import check_elementwise
 from tests.programs import zero_truth
 from tests.programs.zero_truth import MODELS, OPTIMIZERS, STAGES, on_ranks
 
-PROGRAM = Path(__file__).parent / "programs" / "zero_truth.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "zero_truth.py"
 ROUNDING = 1e-11  # of float64, after three steps
 
 

@@ -22,7 +22,7 @@ from mpcourse.data_parallel.nodes import RANKS_PER_NODE
 from mpcourse.virtual import RankFailed, Topology, compute, run
 from tests.conftest import load_script
 
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = Path(__file__).parents[1] / "programs"
 REFUSED = PROGRAMS / "data_parallel_refused.py"
 TRUTH = load_script(PROGRAMS / "data_parallel_truth.py")
 FEATURES = load_script(PROGRAMS / "data_parallel_features.py")

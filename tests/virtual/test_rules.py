@@ -10,8 +10,8 @@ import pytest
 from torchgen.gen import parse_native_yaml
 from torchgen.model import DeviceCheckType
 
-HERE = Path(__file__).parent
-spec = importlib.util.spec_from_file_location("two_devices", HERE / "programs" / "two_devices.py")
+PROGRAM = Path(__file__).parents[1] / "programs" / "two_devices.py"
+spec = importlib.util.spec_from_file_location("two_devices", PROGRAM)
 two_devices = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(two_devices)
 

@@ -9,7 +9,7 @@ from mpcourse.virtual import MPI, run
 from mpcourse.virtual.ranks.refused import NotOffered, stub
 from tests.conftest import load_script
 
-FILE = Path(__file__).parent / "programs" / "mpi_mistakes.py"
+FILE = Path(__file__).parents[1] / "programs" / "mpi_mistakes.py"
 
 REFUSED = {
     "c.Create_intercomm": "no Intracomm.Create_intercomm, for they have no intercommunicators: Split",

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mpcourse.models import ResNet50
 from mpcourse.virtual import virtual_gpus
-from tests.test_virtual_mixed_precision import BF16, FP32, ViT, X, bytes_of, cnn, operations, train
+from tests.virtual.test_mixed_precision import BF16, FP32, ViT, X, bytes_of, cnn, operations, train
 
 
 def test_activations_weigh_two_bytes_and_the_cast_weight_is_counted():

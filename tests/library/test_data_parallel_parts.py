@@ -30,7 +30,7 @@ from mpcourse.data_parallel import (
 from mpcourse.virtual import RankFailed, run
 from tests.conftest import python
 
-KILLED = Path(__file__).parent / "programs" / "data_parallel_killed.py"
+KILLED = Path(__file__).parents[1] / "programs" / "data_parallel_killed.py"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

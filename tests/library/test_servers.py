@@ -13,7 +13,7 @@ from mpcourse.data_parallel.servers import Asynchronous, BoundedStaleness, Shard
 from mpcourse.virtual import LINKS, Deadlock, compute, run
 from tests.conftest import load_script
 
-TRUTH = Path(__file__).parent / "programs" / "servers_truth.py"
+TRUTH = Path(__file__).parents[1] / "programs" / "servers_truth.py"
 
 
 def sgd(p):

@@ -15,7 +15,7 @@ from mpcourse.zero import ShardedCheckpointer, ShardedOptimizer, within_nodes
 from tests.conftest import ROOT, python
 from tests.programs.zero_truth import STAGES, values
 
-KILLED = Path(__file__).parent / "programs" / "zero_killed.py"
+KILLED = Path(__file__).parents[1] / "programs" / "zero_killed.py"
 KILLS = 20
 
 

@@ -12,7 +12,7 @@ import pytest
 from mpcourse.virtual import MPI, ClusterError, Deadlock, run
 from tests.conftest import load_script
 
-PROGRAMS = Path(__file__).parent / "programs" / "mpi_programs.py"
+PROGRAMS = Path(__file__).parents[1] / "programs" / "mpi_programs.py"
 FILE = PROGRAMS.with_name("reported_mpi.py")
 pytestmark = pytest.mark.filterwarnings("ignore:the .buf. argument is deprecated")  # it is the one that is reported
 with MPI.as_mpi4py():

@@ -19,7 +19,7 @@ from mpcourse.virtual import MPI, ClusterError, Deadlock, Link, Topology, comput
 from mpcourse.virtual.ranks.topology import Incoming
 from tests.conftest import load_script
 
-PROGRAMS = Path(__file__).parent / "programs" / "mpi_programs.py"
+PROGRAMS = Path(__file__).parents[1] / "programs" / "mpi_programs.py"
 TUTORIALS = PROGRAMS.with_name("mpi_tutorials.py")
 ALPHA, BETA = 1e-6, 1e-9
 LINK = Link("test", 1 / BETA, ALPHA)

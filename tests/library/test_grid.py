@@ -12,7 +12,7 @@ from mpcourse.pipeline import one_f_one_b
 from mpcourse.virtual import Topology, run
 from tests.programs.grid_truth import SHAPE, adamw, batches, loss, momentum, on_a_grid
 
-PROGRAM = Path(__file__).parent / "programs" / "grid_truth.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "grid_truth.py"
 GRIDS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (3, 1, 1), (1, 3, 1), (1, 1, 4), (2, 2, 1), (1, 3, 2), (2, 2, 2)]
 ROUNDING = 1e-12  # of float64, after four steps
 

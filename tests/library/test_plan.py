@@ -44,7 +44,7 @@ from mpcourse.plan.published_models import LlamaLayer, MegatronLayer
 from mpcourse.plan.stages import cut_equally
 from mpcourse.plan.timing import in_flight, least, makespan
 from mpcourse.virtual import GPUS, virtual_gpus
-from tests.test_predict import assert_one_line_error
+from tests.library.test_predict import assert_one_line_error
 
 A100 = GPUS["A100-SXM4"]
 SMALL = Shape(vocabulary=512, length=64, width=64, heads=8, layers=6)

@@ -172,7 +172,7 @@ def test_glyphs_do_not_depend_on_the_number_of_threads_and_leave_it_as_it_is(thr
 def test_glyphs_are_the_same_in_another_process(tmp_path):
     code = (
         "import random, torch; random.seed(); torch.seed(); torch.set_num_threads(2)\n"
-        "from tests.test_data import fingerprint, glyphs; print(fingerprint(glyphs(300, 100, seed=5)))"
+        "from tests.library.test_data import fingerprint, glyphs; print(fingerprint(glyphs(300, 100, seed=5)))"
     )
     there = start_python(code, MPCOURSE_CACHE=str(tmp_path / "another"), OMP_NUM_THREADS="2")
     assert output(there) == fingerprint(glyphs(300, 100, seed=5))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SUITE = ROOT / "tests" / "programs" / "mpi4py_suite.py"
 SIZES = [int(size) for size in os.environ.get("MPCOURSE_MPI4PY_SIZES", "1 3").split()]
 # Of 2104 tests. The others are skipped, as by an MPI that has no such call or datatype.

@@ -9,7 +9,7 @@ import torch
 from mpcourse.virtual import run
 from tests.conftest import load_script
 
-PROGRAM = Path(__file__).parent / "programs" / "uneven_ranks.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "uneven_ranks.py"
 script = load_script(PROGRAM)
 alone = functools.cache(script.alone)
 WITHIN = 1e-12  # of numbers of about one, in double precision

@@ -21,7 +21,7 @@ from mpcourse.data_parallel import (
 from mpcourse.data_parallel.overlap.requests import BufferAllreduces
 from mpcourse.virtual import RankFailed, compute, run
 
-FAREWELL = Path(__file__).parent / "programs" / "farewell_twice.py"
+FAREWELL = Path(__file__).parents[1] / "programs" / "farewell_twice.py"
 BOTH = pytest.mark.parametrize("kind", ["flat", "bucketed"])
 
 

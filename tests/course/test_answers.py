@@ -152,7 +152,7 @@ def test_explanations_are_the_sentences_of_a_file_but_docstrings_and_short_ones(
 def test_a_run_of_all_wrong_answers_fails_where_an_explanation_is_not_reached(left_out, status, wanted):
     reached, session = Reached(ROOT), SimpleNamespace(exitstatus=status)
     for parameters in answers(right=False)[left_out:]:
-        nodeid = f"tests/test_answers.py::test_a_wrong_answer_is_named[{parameters.id}]"
+        nodeid = f"tests/course/test_answers.py::test_a_wrong_answer_is_named[{parameters.id}]"
         reached.pytest_runtest_logreport(SimpleNamespace(when="call", nodeid=nodeid, user_properties=[(SAID, "no")]))
     reached.pytest_sessionfinish(session)
     assert (session.exitstatus, bool(reached.unreached)) == (wanted, not left_out)

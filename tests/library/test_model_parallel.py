@@ -24,7 +24,7 @@ from mpcourse.virtual.ranks import Deadlock
 from tests.programs import collective_gradients
 from tests.programs.chain_list_truth import LABELS, Layers, X, equal, made
 
-PROGRAM = Path(__file__).parent / "programs" / "chain_list_truth.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "chain_list_truth.py"
 
 
 def test_an_mlp_over_two_ranks_equals_one_process_for_several_steps():

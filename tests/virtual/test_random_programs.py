@@ -17,7 +17,7 @@ from mpcourse.common.launch import mpirun_command, rank_environment
 from mpcourse.virtual import MPI, Deadlock, run
 from tests.conftest import load_script, python
 
-FILE = Path(__file__).parent / "programs" / "random_programs.py"
+FILE = Path(__file__).parents[1] / "programs" / "random_programs.py"
 programs = load_script(FILE)
 SEED = int(os.environ.get("MPCOURSE_SEED") or 1000 * secrets.randbelow(10**6))
 EACH = int(os.environ.get("MPCOURSE_PROGRAMS") or 100)  # programs, on 2, 3 and 4 ranks

@@ -12,8 +12,8 @@ from torch import nn
 
 from mpcourse.virtual import virtual_gpus
 
-HERE = Path(__file__).parent
-spec = importlib.util.spec_from_file_location("idioms", HERE / "programs" / "idioms.py")
+PROGRAM = Path(__file__).parents[1] / "programs" / "idioms.py"
+spec = importlib.util.spec_from_file_location("idioms", PROGRAM)
 idioms = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(idioms)
 IDIOMS, WORKS = idioms.IDIOMS, idioms.WORKS

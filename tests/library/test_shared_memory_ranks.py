@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-TRUTH = Path(__file__).parent / "programs" / "shared_memory_truth.py"
+TRUTH = Path(__file__).parents[1] / "programs" / "shared_memory_truth.py"
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

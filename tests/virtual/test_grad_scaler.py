@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mpcourse.virtual import virtual_gpus
-from tests.test_virtual_mixed_precision import FP16, X
+from tests.virtual.test_mixed_precision import FP16, X
 
 
 def scaled_step(scaler, model, optimizer, factor=1.0):

@@ -17,7 +17,7 @@ from mpcourse.course.examples.pipeline_options import check_batches, check_files
 from mpcourse.course.examples.pipeline_report import EPS, compare, difference, durations
 from mpcourse.pipeline import Execution, interleaved_one_f_one_b, one_f_one_b
 
-PROGRAM = Path(__file__).parent / "programs" / "pipeline_ranks.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "pipeline_ranks.py"
 EQUAL_CASES = 5 * (4 + 9)  # for each schedule, numbers of micro-batches, and kinds of model
 
 
