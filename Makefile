@@ -14,7 +14,7 @@ ALSO ?=
 # What `make test` runs beside the lessons: solutions, stubs and some answers, and the library against one process.
 USER_TESTS := tests/course/test_exercises.py tests/course/test_answers.py $(addprefix tests/library/test_,collectives.py \
 	split.py pipeline_local.py zero.py grid.py data_parallel_parts.py model_parallel.py mirrored.py loss_scaling.py training.py)
-HOST_PACKAGES := iproute2 openssh-server nftables slurmctld slurmd slurm-client munge
+HOST_PACKAGES := iproute2 openssh-server nftables slurmctld slurmd slurm-client munge bubblewrap
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.mpcourse-$(MPI)
@@ -91,8 +91,8 @@ notebooks: $(STAMP)
 	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval -n 2 --dist loadfile build/*.ipynb --junitxml=build/lessons.xml
 	@$(BIN)/python tools/times.py build/lessons.xml
 
-hosts: ## install what tests on several hosts need (Debian's packages, as root)
-	@for tool in ip tc sshd nft slurmd; do command -v $$tool || test -x /usr/sbin/$$tool || missing=1; done >/dev/null; \
+hosts: ## install what tests on several hosts and in sandboxes need (Debian's packages, as root)
+	@for tool in ip tc sshd nft slurmd bwrap; do command -v $$tool || test -x /usr/sbin/$$tool || missing=1; done >/dev/null; \
 	test -z "$$missing" || { \
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || { echo "mpcourse: make hosts needs apt-get, and root"; exit 2; } >&2; \
 		export DEBIAN_FRONTEND=noninteractive; timeout 120 apt-get update -qq; \

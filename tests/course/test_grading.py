@@ -1,12 +1,13 @@
 """`mpcourse grade`: a class of three, one of them hostile, gets its verdicts, each answer by itself."""
 
 import csv
-import functools
 import json
 import os
-import platform
 import re
+import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -17,19 +18,17 @@ from mpcourse.course.check.stubs import hollow, make_stub
 from mpcourse.course.check.supervisor import check
 from mpcourse.course.check.verdict import Verdict
 from mpcourse.course.cli import _parser
-from mpcourse.course.forkserver import offered
-from mpcourse.course.grading import namespaces
 from mpcourse.course.grading import run as grading_run
+from mpcourse.course.grading import sandbox as sandbox_module
 from mpcourse.course.grading.command import run
-from mpcourse.course.grading.inside import MOST_PROCESSES
 from mpcourse.course.grading.report import Report, as_html, counts
 from mpcourse.course.grading.run import Graded, Grader
+from mpcourse.course.grading.sandbox import why_none
 from mpcourse.course.grading.similar import Copy, copies, similar
 from mpcourse.course.grading.submissions import find_submissions
 from tests.answers import answers_to
-from tests.conftest import ROOT, forks
+from tests.conftest import ROOT, forks, started_here
 
-pytestmark = pytest.mark.skipif(not offered(), reason="the fork server, by which these tests start checks, is Linux's")
 RIGHT = "def mean(comm, x):\n    return comm.allreduce(x) / comm.size\n"
 WRONG = "def mean(comm, x):\n    return comm.allreduce(x)  # <b>the sum</b>\n"
 # What an answer sees is told by the exception that it raises. It only reads.
@@ -52,6 +51,8 @@ def mean(comm, x):
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) > 300 and "processes" not in seen:
             seen.append("processes")
+    if os.access(os.__file__, os.W_OK) or os.access({library!r}, os.W_OK):
+        seen.append("writes")
     raise ValueError(f"seen: {{seen}}")
 """
 
@@ -84,7 +85,7 @@ def group(tmp_path):
 
 @pytest.fixture
 def graded(tmp_path):
-    """`mpcourse grade` with processes of the tests' own server; exit status, rows of the CSV file by student, page."""
+    """Return a function that runs `mpcourse grade`: exit status, rows of the CSV file by student, page."""
 
     def run_it(folder, *options):
         files = [
@@ -96,7 +97,7 @@ def graded(tmp_path):
             str(tmp_path / "state"),
         ]
         given = _parser().parse_args(["grade", str(folder), *files, "--junit", str(tmp_path / "junit"), *options])
-        status = run(given, forks())
+        status = run(given)
         with (tmp_path / "g.csv").open() as file:
             rows = {row["student"]: row for row in csv.DictReader(file)}
         return status, rows, (tmp_path / "g.html").read_text()
@@ -104,17 +105,10 @@ def graded(tmp_path):
     return run_it
 
 
-@functools.cache
-def no_sandbox():
-    """Why no sandbox can be made here; empty where one can."""
-    grader = Grader(load_course(ROOT), [], forks())
-    return grader._run(grader.course.find("e03_balance"), "", sandbox=True).get("refused", "")
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def sandbox():
-    if reason := no_sandbox():
-        pytest.skip(f"this machine lets us make no namespaces: {reason}")
+    if reason := why_none():
+        pytest.skip(f"no sandbox can be made here: {reason}")
 
 
 def test_a_class_gets_its_verdicts_and_a_second_run_checks_nothing(two_exercises, group, graded, sandbox, capsys):
@@ -134,7 +128,7 @@ def test_a_class_gets_its_verdicts_and_a_second_run_checks_nothing(two_exercises
         "mallory": ("vanished", "too many processes", "0"),
         "zoe": ("wrong answer", "not handed in", "0"),
     }
-    assert "sandbox: namespaces (5)" in page and "<b>the sum" not in page and "week 1/e90_mean.py" in page
+    assert "sandbox: bubblewrap (5)" in page and "<b>the sum" not in page and "week 1/e90_mean.py" in page
     suite = ElementTree.parse(Path(folder.parent, "junit", "mallory.xml")).getroot()
     assert [case.find("failure").get("type") for case in suite] == ["vanished", "too many processes"]
     capsys.readouterr()
@@ -143,7 +137,7 @@ def test_a_class_gets_its_verdicts_and_a_second_run_checks_nothing(two_exercises
     assert "5 answers, 5 of them different; 5 were checked before" in capsys.readouterr().err
 
 
-def test_an_answer_sees_neither_others_nor_solutions_nor_the_network_nor_processes(
+def test_an_answer_sees_neither_others_nor_solutions_nor_the_network_nor_processes_and_changes_no_library(
     two_exercises, group, graded, sandbox, tmp_path
 ):
     import socket
@@ -152,29 +146,16 @@ def test_an_answer_sees_neither_others_nor_solutions_nor_the_network_nor_process
     places = [folder, folder / "ada" / "week 1" / "e90_mean.py", two_exercises / "solutions" / "e90_mean.py"]
     places += [ROOT / "solutions", ROOT / "tests", tmp_path / "state", Path.home() / ".bashrc", Path("/etc/shadow")]
     with socket.create_server(("127.0.0.1", 0)) as server:
-        text = SPY.format(places=[str(place).encode().hex() for place in places], port=server.getsockname()[1])
+        text = SPY.format(
+            places=[str(place).encode().hex() for place in places],
+            port=server.getsockname()[1],
+            library=str(ROOT / "mpcourse" / "__init__.py"),
+        )
         _, rows, page = graded(group(eve={"e90_mean": text}), "--only", "e90")
+        # Outside of a sandbox it would see them.
         _, _, outside = graded(folder, "--only", "e90", "--no-sandbox", "--state", str(tmp_path / "other"))
-    assert all(f"&#x27;{name}&#x27;" in outside for name in ("class", "solutions", "network"))  # so it would tell
+    assert all(f"&#x27;{name}&#x27;" in outside for name in ("class", "solutions", "network", "writes"))
     assert rows["eve"]["e90_mean"] == "exception" and "ValueError: seen: []" in page.replace("&#x27;", "'")
-
-
-def test_an_answer_may_start_so_many_processes_and_its_check_goes_before_them(two_exercises, sandbox):
-    text = """
-import os
-
-def mean(comm, x):
-    with open("/proc/sys/kernel/pid_max") as file:
-        raise ValueError(f"{file.read().strip()}, {os.getpriority(os.PRIO_PROCESS, 1)}, {os.nice(0)}")
-"""
-    found, _ = Grader(load_course(two_exercises), [], forks()).check(load_course(two_exercises).find("e90"), text)
-    most, checks, answers = map(
-        int, re.search(r"ValueError: ([-\d, ]+) at", found["verdict"]["headline"])[1].split(",")
-    )
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    assert (checks, answers) == (-20 if os.geteuid() == 0 else before, before)
-    if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= namespaces.OWN_PID_MAX:
-        assert most == 4 * MOST_PROCESSES < int(Path("/proc/sys/kernel/pid_max").read_text())
 
 
 @pytest.mark.parametrize(
@@ -191,9 +172,9 @@ def mean(comm, x):
     ],
 )
 def test_an_answer_that_attacks_its_check_gets_a_verdict(two_exercises, text, kind, sandbox):
-    grader = Grader(load_course(two_exercises), [], forks())
+    grader = Grader(load_course(two_exercises), [])
     found, where = grader.check(grader.course.find("e90"), text)
-    assert (found["verdict"]["kind"], where) == (kind, "namespaces")
+    assert (found["verdict"]["kind"], where) == (kind, "bubblewrap")
     found, _ = grader.check(grader.course.find("e90"), RIGHT)  # and the next is not touched
     assert found["verdict"]["passed"]
 
@@ -204,14 +185,44 @@ def test_the_verdict_is_that_of_check(two_exercises, text, sandbox, tmp_path):
     exercise = course.find("e90")
     (tmp_path / "e90_mean.py").write_text(text)
     wanted = check(exercise, tmp_path / "e90_mean.py", None, forks()).as_dict()
-    found, _ = Grader(course, [], forks()).check(exercise, text)
+    found, _ = Grader(course, []).check(exercise, text)
     for name in ("kind", "np", "headline", "details", "rank", "line"):
         assert found["verdict"][name] == wanted[name]
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_check_that_does_not_end_is_stopped_and_leaves_no_process(two_exercises, sandbox, isolated):
+    grader = Grader(load_course(two_exercises), [], isolated=isolated)
+    soon = replace(grader.course.find("e90"), seconds=-5.7)  # it may take 60 s and 10 times as many
+    found, _ = grader.check(soon, "import time\ntime.sleep(1000)\n")
+    said = (found["verdict"]["kind"], found["verdict"]["headline"])
+    assert said == ("too slow", "the check had not ended after 3 s, and was stopped")
+    deadline = time.monotonic() + 20
+    while started_here() and time.monotonic() < deadline:  # the kernel ends a sandbox's processes a moment later
+        time.sleep(0.02)
 
 
 def test_without_a_sandbox_the_report_says_so(two_exercises, group, graded):
     _, rows, page = graded(group(ada={"e90_mean": RIGHT}), "--no-sandbox", "--only", "e90")
     assert rows["ada"]["e90_mean"] == "passed" and "none: it was switched off by --no-sandbox (1)" in page
+
+
+def test_without_bubblewrap_root_is_refused_and_others_go_on(two_exercises, group, graded, monkeypatch):
+    monkeypatch.setattr(sandbox_module, "shutil", SimpleNamespace(which=lambda name: None))
+    folder = group(ada={"e90_mean": RIGHT})
+    monkeypatch.setattr(grading_run.os, "geteuid", lambda: 0)
+    with pytest.raises(UserError, match=r"\(bwrap was not found; .* sudo apt-get install bubblewrap.*you are root"):
+        graded(folder, "--only", "e90")
+    monkeypatch.setattr(grading_run.os, "geteuid", lambda: 1000)
+    _, rows, page = graded(folder, "--only", "e90")
+    assert rows["ada"]["e90_mean"] == "passed" and "sandbox: none: bwrap was not found" in page
+
+
+def test_what_bubblewrap_says_is_the_reason_where_it_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert why_none() == "bwrap: No permissions to create new namespace"
 
 
 def test_a_run_that_is_interrupted_goes_on(two_exercises, group, graded, monkeypatch, capsys):
@@ -222,7 +233,7 @@ def test_a_run_that_is_interrupted_goes_on(two_exercises, group, graded, monkeyp
         checked.append(exercise.name)
         if len(checked) == 2:
             raise KeyboardInterrupt
-        return {"verdict": {"exercise": exercise.name, "kind": "passed", "np": 2, "headline": "passed"}}, "namespaces"
+        return {"verdict": {"exercise": exercise.name, "kind": "passed", "np": 2, "headline": "passed"}}, "bubblewrap"
 
     monkeypatch.setattr(grading_run.Grader, "check", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -233,7 +244,7 @@ def test_a_run_that_is_interrupted_goes_on(two_exercises, group, graded, monkeyp
 
 def test_what_could_not_be_checked_is_tried_again(two_exercises, group, graded, monkeypatch):
     folder = group(ada={"e90_mean": RIGHT})
-    monkeypatch.setattr(grading_run.Grader, "check", lambda *args: ({"fault": "no mpirun"}, "namespaces"))
+    monkeypatch.setattr(grading_run.Grader, "check", lambda *args: ({"fault": "no mpirun"}, "bubblewrap"))
     status, rows, page = graded(folder, "--only", "e90")
     assert (status, rows["ada"]["e90_mean"]) == (1, "not checked") and "no mpirun" in page
     monkeypatch.undo()
@@ -292,10 +303,10 @@ def made_up(students, exercises):
         for place, exercise in enumerate(exercises):
             kind = ["passed", "deadlock", "not handed in"][(number * place) % 7 // 3]
             kind = "not handed in" if number == len(students) - 1 else kind
-            graded.append(Graded(student, Verdict(exercise.name, kind, 2, "rank 0 waits"), "namespaces"))
+            graded.append(Graded(student, Verdict(exercise.name, kind, 2, "rank 0 waits"), "bubblewrap"))
             if number == 0:
                 copied.append(Copy(exercise.name, student, 1.0))
-    return Report(exercises, graded, [], copied, ["12 students", "sandbox: namespaces"])
+    return Report(exercises, graded, [], copied, ["12 students", "sandbox: bubblewrap"])
 
 
 def test_a_class_report_marks_copies_and_says_who_handed_in_nothing():
@@ -388,7 +399,7 @@ def test_a_state_that_is_none_is_refused(two_exercises, group, graded, tmp_path)
 
 def test_names_and_texts_of_students_stay_texts(two_exercises, group, graded, monkeypatch):
     verdict = {"exercise": "e90_mean", "kind": "exception", "np": 2, "headline": "<script>\x00\ud800"}
-    monkeypatch.setattr(grading_run.Grader, "check", lambda *args: ({"verdict": verdict}, "namespaces"))
+    monkeypatch.setattr(grading_run.Grader, "check", lambda *args: ({"verdict": verdict}, "bubblewrap"))
     _, rows, page = graded(group(**{"=1+1": {"e90_mean": "a"}, "<i>": {"e90_mean": "a"}}), "--only", "e90")
     assert set(rows) == {"'=1+1", "<i>"} and "<script>" not in page and "<i>" not in page and "&lt;script&gt;" in page
 
@@ -399,14 +410,14 @@ def test_counts_are_by_exercise_and_misconception(two_exercises, group, graded, 
         "mpcourse.course.grading.report.counts", lambda graded: found.append(counts(graded)) or found[-1]
     )
     verdict = {"exercise": "e90_mean", "kind": "wrong answer", "np": 2, "headline": "rank 0", "why": "Divide."}
-    monkeypatch.setattr(grading_run.Grader, "check", lambda *args: ({"verdict": verdict}, "namespaces"))
+    monkeypatch.setattr(grading_run.Grader, "check", lambda *args: ({"verdict": verdict}, "bubblewrap"))
     graded(group(ada={"e90_mean": "a"}, bob={"e90_mean": "b"}, zoe={"e91_mean": "a"}), "--only", "e90")
     assert found[-1] == [("e90_mean", "wrong answer", "Divide.", 2)]
 
 
 def test_counts_are_of_misconceptions_whatever_numbers_their_sentences_hold():
     def answer(student, why, kind="wrong answer"):
-        return Graded(student, Verdict("e90_mean", kind, 2, "rank 0", why=why), "namespaces")
+        return Graded(student, Verdict("e90_mean", kind, 2, "rank 0", why=why), "bubblewrap")
 
     graded = [
         answer("ada", "Rank 1 divides by 3."),

@@ -6,8 +6,9 @@ INIT: the id of the host's first process, with which the server ends. SOCKET: wh
 import ctypes
 import os
 import sys
+import time
 
-from mpcourse.course.forkserver.here import serve_here
+from mpcourse.course.forkserver import server
 
 init, path = sys.argv[1:]
 setns = ctypes.CDLL(None, use_errno=True).setns
@@ -16,6 +17,13 @@ for space in spaces:
     if setns(space, 0):
         sys.exit(os.strerror(ctypes.get_errno()))
     os.close(space)
-server = serve_here(path)  # only what this process forks is in that namespace of processes
+lifeline, held = os.pipe()  # `held` is closed when this process ends
+if not (pid := os.fork()):  # only what this process forks is in that namespace of processes
+    os.close(held)
+    os.dup2(lifeline, 0)
+    sys.argv[1:] = [path]
+    server.main()
+while not os.path.exists(path):
+    time.sleep(0.001)
 print("ready", flush=True)
-os.waitpid(server, 0)
+os.waitpid(pid, 0)

@@ -41,11 +41,11 @@ class Process:
 class Server:
     """listener: accepts requests. processes: those it has forked, by id. waiting: who waits for the end of a group.
 
-    path: the socket, which it removes at its end; empty: that is left to others.
+    path: the socket, which it removes at its end.
     """
 
     listener: socket.socket
-    path: str = ""
+    path: str
     processes: dict[int, Process] = field(default_factory=dict)
     waiting: list[tuple[str, socket.socket]] = field(default_factory=list)
     ended: list[socket.socket] = field(default_factory=list)  # know how their process ended, and are not closed yet

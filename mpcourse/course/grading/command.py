@@ -1,7 +1,6 @@
 """`mpcourse grade`: the verdicts on a class's answers."""
 
 import argparse
-import contextlib
 import os
 import sys
 import time
@@ -15,19 +14,15 @@ from mpcourse.course.check.manifest import Course, Exercise, load_course
 from mpcourse.course.check.show import junit
 from mpcourse.course.check.stubs import make_stub
 from mpcourse.course.commands.output import check_writable, write
-from mpcourse.course.forkserver import Starter
 from mpcourse.course.grading.report import Report, as_csv, as_html
-from mpcourse.course.grading.run import NOT_CHECKED, Grader, grade, starter_for
+from mpcourse.course.grading.run import NOT_CHECKED, Grader, grade
 from mpcourse.course.grading.similar import LEAST, Copy, Pair, copies, similar
 from mpcourse.course.grading.state import State
 from mpcourse.course.grading.submissions import Submission, find_submissions
 
 
-def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
-    """Run `mpcourse grade`. Returns exit status 0 if all answers were checked, right or wrong, and 1 if some were not.
-
-    starter: starts the processes that check; by default a fork server of this command's own.
-    """
+def run(options: argparse.Namespace) -> int:
+    """Run `mpcourse grade`. Returns exit status 0 if all answers were checked, right or wrong, else 1."""
     course = load_course()
     wanted = {course.find(name).name for name in options.only}
     exercises = [e for e in course.exercises if e.name in wanted or not wanted]
@@ -42,10 +37,9 @@ def run(options: argparse.Namespace, starter: Starter | None = None) -> int:
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    hidden = [options.submissions, *(path.resolve() for path in (options.junit,) if path)]
-    with contextlib.nullcontext(starter) if starter else starter_for(exercises) as starter:
-        grader = Grader(course, hidden, starter, options.memory, not options.no_sandbox)
-        graded = grade(submissions, exercises, grader, state, jobs, tell)
+    hidden = [path for path in (options.submissions, options.junit) if path]
+    grader = Grader(course, hidden, options.memory, not options.no_sandbox)
+    graded = grade(submissions, exercises, grader, state, jobs, tell)
     sandboxes = Counter(g.sandbox for g in graded if g.sandbox)
     used = ", ".join(f"{name} ({count})" for name, count in sorted(sandboxes.items())) or "nothing was checked"
     about = [

@@ -1,17 +1,17 @@
 """Check all answers of a class, several at once, and keep every verdict as soon as it is there."""
 
-import contextlib
+import functools
 import json
 import os
 import site
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,13 @@ from mpcourse.common.errors import UserError
 from mpcourse.common.launch import find_mpirun, rank_environment
 from mpcourse.course.check.manifest import PACKAGE, Course, Exercise
 from mpcourse.course.check.stubs import hollow
-from mpcourse.course.check.supervisor import CHECKING
 from mpcourse.course.check.verdict import Verdict, clean
-from mpcourse.course.forkserver import CALL, GROUP, ForkServer, Plain, Starter, offered
-from mpcourse.course.grading.inside import ENDED, Task
+from mpcourse.course.grading.sandbox import sandboxed, why_none
 from mpcourse.course.grading.state import State, checker_version, key_of
 from mpcourse.course.grading.submissions import Submission
 
 GIBIBYTES = 2.0  # that each process may take beyond what it has when it starts
+MOST_PROCESSES = 256  # in a sandbox; a check has at most about 20
 POLL = 0.2  # seconds
 PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "MPCOURSE_MPIRUN", "MPCOURSE_CHECK_SEED")
 NOT_CHECKED, NOT_HANDED_IN = "not checked", "not handed in"
@@ -36,7 +35,7 @@ NOT_CHECKED, NOT_HANDED_IN = "not checked", "not handed in"
 class Graded:
     """student: the folder's name. verdict: of "not handed in" and "not checked" the kind says so.
 
-    sandbox: "namespaces", or why there were none; empty where nothing ran.
+    sandbox: "bubblewrap", or why there was none; empty where nothing ran.
     """
 
     student: str
@@ -47,79 +46,85 @@ class Graded:
 class Grader:
     """Checks answers of one course, each in a process of its own.
 
-    hidden: folders that no answer can see. starter: what starts the processes. isolated: whether in
-    namespaces, where the system has them; why not is in `refused`, an empty text where it has.
+    hidden: folders that no answer can see. isolated: whether in a sandbox, where one can be made.
     """
 
     def __init__(
-        self,
-        course: Course,
-        hidden: Sequence[Path],
-        starter: Starter,
-        gibibytes: float = GIBIBYTES,
-        isolated: bool = True,
+        self, course: Course, hidden: Sequence[Path], gibibytes: float = GIBIBYTES, isolated: bool = True
     ) -> None:
-        self.course, self.starter, self.gibibytes = course, starter, gibibytes
+        self.course, self.gibibytes, self.isolated = course, gibibytes, isolated
         self.hidden = [course.root / "solutions", PACKAGE / "course" / "files" / "solutions", *hidden]
         self.manifest = (course.root / "exercises" / "manifest.toml").read_text(encoding="utf-8")
         self.stopped = threading.Event()
-        self.isolated, self.refused = isolated, "" if isolated else "it was switched off by --no-sandbox"
+
+    @functools.cached_property
+    def refused(self) -> str:
+        """Why answers run without a sandbox; empty where they run in one. Raises UserError for root without one."""
+        if not self.isolated:
+            return "it was switched off by --no-sandbox"
+        reason = why_none()
+        if reason and os.geteuid() == 0:  # an answer could do anything to the machine
+            raise UserError(
+                f"no sandbox can be made here ({reason}), and you are root: grade as another user, "
+                "or with --no-sandbox in a container of its own"
+            )
+        return reason
 
     def check(self, exercise: Exercise, answer: str) -> tuple[dict[str, Any], str]:
-        """Return what `grading.inside` found, and in which sandbox. Nothing of it is left when this returns."""
-        if self.isolated:
-            outcome = self._run(exercise, answer, sandbox=True)
-            if "refused" not in outcome:
-                return outcome, "namespaces"
-            if os.geteuid() == 0:  # an answer could do anything to the machine
-                raise UserError(
-                    f"no sandbox can be made here ({outcome['refused']}), and you are root: grade as another user, "
-                    "or with --no-sandbox in a container of its own"
-                )
-            self.isolated, self.refused = False, outcome["refused"]
-        return self._run(exercise, answer, sandbox=False), f"none: {self.refused}"
-
-    def _run(self, exercise: Exercise, answer: str, sandbox: bool) -> dict[str, Any]:
+        """Return {"verdict": ...}, or {"fault": ...} where there is none, and in which sandbox it was found."""
         with tempfile.TemporaryDirectory(prefix="mpcourse-grade-") as name:
             folder = Path(name)
-            (folder / "root").mkdir()
-            seconds = 60 + 10 * exercise.seconds
-            task = Task(
-                exercise.name, exercise.check, answer, self._hollow(exercise), self.manifest, str(folder / "root"),
-                sandbox, [str(path) for path in shown()], [str(path) for path in self.hidden], self.gibibytes, seconds,
-            )  # fmt: skip
-            (folder / "task.json").write_text(json.dumps(asdict(task)))
-            group = uuid.uuid4().hex
-            environment = {**class_environment(), GROUP: group}
-            arguments = ["-P", CALL, "mpcourse.course.grading.inside:main", str(folder / "task.json")]
-            with (folder / "outcome").open("wb") as output:
-                process = self.starter.start(arguments, environment, folder, output.fileno())
-            deadline = time.monotonic() + seconds + 60
-            try:
-                while process.poll(POLL) is None and time.monotonic() < deadline and not self.stopped.is_set():
-                    pass
-            finally:
-                process.close()
-                with contextlib.suppress(TimeoutError):
-                    self.starter.end(group)
-            if self.stopped.is_set():
-                return {"fault": "stopped"}
-            said = (folder / "outcome").read_text(errors="replace")
-        try:
-            return json.loads(said)
-        except ValueError:
-            pass
-        if said:
-            return {"fault": said.strip().splitlines()[-1]}
-        why = "No answer needs to end, stop or kill other processes than those that it has started."
-        headline = "the process that checked the answer was ended before it could tell its verdict"
-        return {"verdict": {"passed": False, **asdict(Verdict(exercise.name, ENDED, 1, headline, why=why))}}
+            self._write_files(folder, exercise, answer)
+            command = [sys.executable, "-P", "-m", "mpcourse.course.grading.inside"]
+            command += [exercise.name, str(self.gibibytes), "0" if self.refused else str(MOST_PROCESSES)]
+            if not self.refused:
+                command = sandboxed(command, [*shown(), folder], self.hidden)
+            temporary = str(folder / "tmp") if self.refused else "/tmp"
+            environment = class_environment() | {
+                "MPCOURSE_ROOT": str(folder / "course"), "TMPDIR": temporary, "HOME": temporary
+            }  # fmt: skip
+            outcome = self._run(command, environment, folder / "answer", exercise)
+        return outcome, f"none: {self.refused}" if self.refused else "bubblewrap"
 
-    def _hollow(self, exercise: Exercise) -> str:
+    def _write_files(self, folder: Path, exercise: Exercise, answer: str) -> None:
+        """Write what a check reads: the answer, the manifest, and the solution without what learners write."""
+        for name in ("answer", "course/exercises", "course/solutions", "tmp"):
+            (folder / name).mkdir(parents=True)
+        (folder / "answer" / f"{exercise.name}.py").write_bytes(answer.encode("utf-8", "surrogateescape"))
+        (folder / "course" / "exercises" / "manifest.toml").write_text(self.manifest, encoding="utf-8")
         try:
-            return hollow(self.course.solution_file(exercise).read_text(encoding="utf-8"))
+            solution = hollow(self.course.solution_file(exercise).read_text(encoding="utf-8"))
         except OSError:
-            return ""  # a teacher has taken the solutions away
+            solution = ""  # a teacher has taken the solutions away
+        (folder / "course" / "solutions" / f"{exercise.name}.py").write_text(solution, encoding="utf-8")
+
+    def _run(
+        self, command: Sequence[str], environment: dict[str, str], folder: Path, exercise: Exercise
+    ) -> dict[str, Any]:
+        """Run `grading.inside` and return what it says. What it has started ends with it, or a moment later."""
+        seconds = 60 + 10 * exercise.seconds
+        deadline = time.monotonic() + seconds
+        with subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        ) as process:  # fmt: skip
+            while time.monotonic() < deadline and not self.stopped.is_set():
+                try:
+                    output, errors = process.communicate(timeout=POLL)
+                    break
+                except subprocess.TimeoutExpired:
+                    pass
+            else:
+                process.terminate()  # bwrap ends all that is in the sandbox; without one, `inside` ends what it started
+                headline = f"the check had not ended after {seconds:.0f} s, and was stopped"
+                if self.stopped.is_set():
+                    return {"fault": "stopped"}
+                return {"verdict": Verdict(exercise.name, "too slow", 1, headline).as_dict()}
+        try:
+            return json.loads(output.partition("\n")[0])
+        except ValueError:
+            said = errors.strip().splitlines() or [f"it said nothing, and its exit status was {process.returncode}"]
+            return {"fault": f"the check failed: {said[-1]}"}
 
 
 def grade(
@@ -196,10 +201,12 @@ def _cleaned(value: Any) -> Any:
 
 def shown() -> list[Path]:
     """Return the folders that Python, the library and MPI consist of."""
-    folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, *(p for p in sys.path if p.endswith("-packages"))]
-    folders += [site.getusersitepackages(), os.path.dirname(os.path.dirname(os.path.realpath(find_mpirun())))]
-    folders += [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if os.path.isabs(p)]
-    return [PACKAGE, *(Path(folder) for folder in dict.fromkeys(folders) if os.path.isdir(folder) and folder != "/")]
+    paths = [str(PACKAGE), sys.prefix, sys.base_prefix, sys.exec_prefix, site.getusersitepackages()]
+    paths += [path for path in sys.path if path.endswith("-packages")]
+    paths += [os.path.dirname(os.path.dirname(os.path.realpath(find_mpirun())))]
+    for variable in ("PYTHONPATH", "LD_LIBRARY_PATH"):
+        paths += [path for path in os.environ.get(variable, "").split(os.pathsep) if os.path.isabs(path)]
+    return [Path(path) for path in paths if os.path.isdir(path) and path != "/"]
 
 
 def class_environment() -> dict[str, str]:
@@ -208,15 +215,3 @@ def class_environment() -> dict[str, str]:
     kept = {name: given[name] for name in PASSED_ON if name in given}
     mpis = {k: v for k, v in given.items() if k.startswith(("OMPI_", "PRTE_", "OMP_", "UCX_"))}
     return kept | mpis | {"TQDM_DISABLE": "1"}
-
-
-@contextlib.contextmanager
-def starter_for(exercises: Sequence[Exercise]) -> Iterator[Starter]:
-    """Yield a fork server that has imported what checks of `exercises` need, and ends with this context."""
-    if not offered():
-        yield Plain()
-        return
-    cases = dict.fromkeys(exercise.check for exercise in exercises)
-    modules = [*CHECKING, "mpcourse.course.grading.inside", *cases]
-    with ForkServer(modules, class_environment()) as server:
-        yield server
