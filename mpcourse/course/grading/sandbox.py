@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,8 @@ def sandboxed(command: Sequence[str], shown: Sequence[Path] = (), hidden: Sequen
     shown: files and folders that it may read, under their own paths, beside the system's. hidden: folders that are
     empty there although they lie in one of `shown`. Only /tmp and shared memory can be written, and end with it.
 
-    Whatever it starts ends with it, or with the process that starts it.
+    The command is process 1 there: nothing that it starts can kill it, and all ends when it does, or when the process
+    ends that has started it.
     """
     arguments = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     arguments += ["--hostname", "localhost", "--proc", "/proc", "--dev", "/dev"]  # MPI looks up the host's name
@@ -36,7 +38,9 @@ def sandboxed(command: Sequence[str], shown: Sequence[Path] = (), hidden: Sequen
 
 def why_none() -> str:
     """Return why no sandbox can be made here; an empty text where one can."""
+    if sys.platform != "linux":
+        return "bubblewrap, which makes it, only exists for Linux"
     if not shutil.which("bwrap"):
-        return "bwrap was not found; on Debian and Ubuntu, sudo apt-get install bubblewrap; it exists for Linux only"
+        return "bubblewrap is not installed: sudo apt-get install bubblewrap"
     done = subprocess.run(sandboxed(["true"]), capture_output=True, text=True, cwd="/")
     return "" if done.returncode == 0 else (done.stderr.strip() or f"bwrap failed: {done.returncode}").splitlines()[-1]
