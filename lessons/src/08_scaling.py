@@ -625,8 +625,8 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 # needed 9.8 ms a step, and on two hosts 74.4: more than seven times as much.
 #
 # To do this with machines of your own: [the guide to several machines](../docs/several_machines.md), stage by stage,
-# with a hostfile or under SLURM. `mpcourse doctor --hosts a,b` looks at names, ssh, PATH, versions, paths and
-# firewalls, and says how to mend what fails.
+# with a hostfile or under SLURM. `mpcourse doctor --hosts a,b` logs in to both, compares versions, sends a message
+# round, and names the next command where something fails.
 
 # %% [markdown]
 # ## The reference implementation

@@ -134,15 +134,14 @@ def with_ssh(program: str) -> dict[str, str]:
 
 # Open MPI refuses to start more ranks than there are cores unless a variable allows it; versions 5 and 4 differ in it.
 OVERSUBSCRIBE = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+# It refuses to start as root without these two, and the only user of a container often is root.
+ALLOW_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def mpi_environment() -> dict[str, str]:
     """Return this process's environment, changed so that a plain `mpirun -np 4 python ...` works in it."""
     environment = dict(os.environ)
-    # Open MPI refuses to start as root without these two, and the only user of a container often is root.
-    environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
-    environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-    environment = OVERSUBSCRIBE | environment
+    environment = ALLOW_ROOT | OVERSUBSCRIBE | environment
     # `python` in a command means this Python, and its own mpirun comes first, even if no environment is activated.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     return environment

@@ -59,7 +59,9 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor = command("doctor", _doctor, "Is this machine ready for the course?")
     doctor.add_argument("--hosts", metavar="A,B,...", help="instead: can ranks run on these hosts together?")
-    doctor.add_argument("--ssh", default="ssh", metavar="COMMAND", help="how they are reached, as 'ssh -F file' (ssh)")
+    doctor.add_argument(
+        "--ssh", default="ssh", metavar="COMMAND", help="how to log in to hosts, as in 'ssh -F file' (ssh)"
+    )
     doctor.add_argument("--json", action="store_true", help="findings as JSON")
     listing = command("list", _list, "The exercises, and what is done.")
     listing.add_argument("--json", action="store_true", help="the table as JSON")
@@ -122,7 +124,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from mpcourse.course.doctor import report
 
     if options.hosts is None and options.ssh != "ssh":
-        raise UserError("--ssh belongs to `mpcourse doctor --hosts`")
+        raise UserError("--ssh only works with doctor --hosts")
     if options.hosts == "":
         raise UserError("--hosts names no host: mpcourse doctor --hosts a,b")
     return report(json=options.json, hosts=options.hosts or "", ssh=options.ssh)

@@ -5,19 +5,20 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-import torch
 
 from mpcourse.common import launch
-from mpcourse.course.doctor import Finding, cgroup, examine, machine, mpi, report, slots, start, subprocesses, table
+from mpcourse.course import doctor
+from mpcourse.course.doctor import Finding, examine, machine, mpi, report, subprocesses
 
 TOPICS = (
-    *("Python", "torch", "CPU cores", "threads", "memory"),
-    *("mpi4py", "mpirun", "match", "slots", "root", "round trip", "strays", "shared memory"),
+    *("Python", "mpcourse", "torch", "mpi4py", "MPI", "CPU cores", "threads"),
+    *("mpirun", "ranks", "slots", "root", "processes", "shared memory"),
 )
+LIBRARY = "MPICH 5.0.2"
 
 # What a launcher does that knows nothing of the ranks' MPI: it starts the command N times.
 EVERY_RANK_ALONE = """
@@ -30,12 +31,6 @@ wait
 
 def by_topic(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.topic: finding for finding in findings}
-
-
-def answered(value: dict) -> Future:
-    future: Future = Future()
-    future.set_result(value)
-    return future
 
 
 def fake_mpirun(folder: Path, monkeypatch, body: str) -> Path:
@@ -53,13 +48,19 @@ def here() -> list[Finding]:
     return examine()
 
 
+@pytest.fixture
+def facts(monkeypatch) -> dict[str, str]:
+    """Return what the doctor finds of Python and its packages, without the seconds of importing torch."""
+    facts = {"Python": "3.12.3", "mpcourse": "0.1.0", "torch": "2.13.0", "mpi4py": "4.1.2", "MPI": LIBRARY}
+    monkeypatch.setattr(machine, "facts_here", lambda: facts)
+    return facts
+
+
 def test_a_healthy_machine_has_no_problem_and_each_topic_once(here):
     assert tuple(finding.topic for finding in here) == TOPICS
-    found = by_topic(here)
-    found.pop("strays")  # another session's may be about
-    assert [finding for finding in found.values() if finding.status == "problem"] == []
-    assert "0 of 2 and 1 of 2" in found["match"].value
-    assert re.fullmatch(r"[\d.]+ us each way \(8 bytes\), [\d.]+ GB/s \(4 MB\)", found["round trip"].value)
+    assert [finding for finding in here if finding.status == "problem"] == []
+    value = by_topic(here)["ranks"].value
+    assert re.fullmatch(r"0 of 2 and 1 of 2; [\d.e+]+ us each way \(8 bytes\), [\d.]+ GB/s \(4 MB\)", value)
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +74,12 @@ def reported() -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", env=environment)
 
 
-@pytest.fixture
-def told_of_torch(monkeypatch):
-    """Let a process say at once what torch would, which takes 1.5 s to import, and is not what the test is about."""
-    facts = {"version": torch.__version__, "build": "CPU", "gpus": [], "threads": 1}
-    monkeypatch.setattr(machine, "TORCH_PROGRAM", f"import json; print(json.dumps({facts!r}))")
-
-
 def test_on_a_healthy_machine_the_report_exits_with_0_and_fits_80_columns_without_colour_codes(reported):
     assert reported.returncode == 0, reported.stdout + reported.stderr
     rows = [line for line in reported.stdout.splitlines() if line[:1] in set("┏┃┡│├└")]
     assert {len(row) for row in rows} == {80}
     assert tuple(cell for row in rows if row[0] == "│" and (cell := row.split("│")[1].strip())) == TOPICS
+    assert "The course can run here." in reported.stdout
     assert "\x1b" not in reported.stdout
 
 
@@ -93,7 +88,7 @@ def test_importing_and_examining_does_not_make_this_process_a_rank(reported):
 
 
 def test_json_has_the_findings_of_the_table_and_is_ok(here, capsys, monkeypatch):
-    monkeypatch.setattr(table, "examine", lambda: here)
+    monkeypatch.setattr(doctor, "examine", lambda: here)
     assert report(json=True) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["ok"] is True
@@ -101,75 +96,80 @@ def test_json_has_the_findings_of_the_table_and_is_ok(here, capsys, monkeypatch)
 
 
 def test_80_columns_lose_nothing(capsys, monkeypatch):
-    finding = Finding("match", "found " * 30, "problem", "`export VARIABLE=" + "/a/long/path" * 10 + "`")
-    monkeypatch.setattr(table, "examine", lambda: [finding])
+    finding = Finding("ranks", "found " * 30, "problem", "export VARIABLE=" + "/a/long/path" * 10, "and so on")
+    monkeypatch.setattr(doctor, "examine", lambda: [finding])
     monkeypatch.setenv("COLUMNS", "80")
-    report()
-    cells = [line.split("│")[1:4] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert report() == 1
+    printed = capsys.readouterr().out
+    cells = [line.split("│")[1:4] for line in printed.splitlines() if line.startswith("│")]
     whole = ["".join("".join(cell.split()) for cell in column) for column in zip(*cells, strict=True)]
-    assert whole == ["match", "problem:" + "found" * 30, finding.advice.replace(" ", "")]
+    assert whole == ["ranks", "problem:" + "found" * 30, (finding.command + finding.advice).replace(" ", "")]
+    assert "The course cannot run here yet." in printed
 
 
-def test_every_command_can_be_copied_in_one_piece(capsys, monkeypatch):
-    monkeypatch.delenv("JPY_PARENT_PID", raising=False)  # where the tests themselves were started in a notebook
+def test_the_next_commands_can_be_copied_in_one_piece(capsys, monkeypatch):
     long = "export " + "LONG" * 40 + "=1"
-    finding = Finding("a [red]path[/]", "x", "note", f"`mpirun`: `{long}`, or `b c`")
-    monkeypatch.setattr(table, "examine", lambda: [finding])
+    findings = [Finding("a [red]path[/]", "x", "note", long, "or `b c`"), Finding("threads", "as is", "ok", "d e")]
+    monkeypatch.setattr(doctor, "examine", lambda: findings)
     assert report() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert f"  {long}" in lines
-    assert any("a [red]path[/]" in line for line in lines)
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"Next:\n  {long}\n")
+    assert any("a [red]path[/]" in line for line in printed.splitlines())
 
 
-def test_ranks_that_are_all_0_of_1_are_a_mismatch_named_with_its_cure(told_of_torch, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("library", [LIBRARY, "Open MPI 4.1.6"])
+def test_ranks_that_are_all_0_of_1_are_a_problem_that_names_both_mpis(library, facts, tmp_path, monkeypatch, capsys):
     for name in launch.SIZE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    facts["MPI"] = library
     fake_mpirun(tmp_path, monkeypatch, EVERY_RANK_ALONE)
     assert report(json=True) == 1
     printed = json.loads(capsys.readouterr().out)
     found = by_topic([Finding(**each) for each in printed["findings"]])
     assert printed["ok"] is False
-    assert [topic for topic, finding in found.items() if finding.fatal] == ["match"]
-    assert 'every rank says "0 of 1": mpirun is Open MPI 5.0.11, mpi4py uses' in found["match"].value
-    assert "make setup MPI=mpich" in found["match"].advice
-    assert "pip install --no-binary=mpi4py" in found["match"].advice
-    assert found["round trip"].advice == "first mend `match`"
+    assert [topic for topic, finding in found.items() if finding.status == "problem"] == ["ranks"]
+    value = f"mpirun is Open MPI 5.0.11, mpi4py uses {library}; two ranks said: 0 of 1, 0 of 1"
+    assert found["ranks"].value == value
+    assert found["ranks"].command == "make setup MPI=mpich"
 
 
-def test_the_cure_of_a_mismatch_names_the_right_mpirun(tmp_path, monkeypatch):
-    path = fake_mpirun(tmp_path, monkeypatch, EVERY_RANK_ALONE)
-    monkeypatch.setattr(launch, "rank_environment", lambda: {**os.environ, "PATH": f"{tmp_path / 'none'}:{tmp_path}"})
-    assert mpi.mpirun_of("Open MPI") == str(path)
-    assert mpi.mpirun_of("MPICH") is None
-
-
-def test_ranks_that_abort_under_another_mpi_are_a_mismatch_with_the_reason(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("library", "command"), [(LIBRARY, "make setup MPI=mpich"), ("Open MPI 5.0.11", "mpirun -np 2 hostname")]
+)
+def test_ranks_that_abort_are_a_mismatch_only_under_another_mpi(library, command, tmp_path, monkeypatch):
     fake_mpirun(tmp_path, monkeypatch, "echo 'Abort(1): unsupported PMI version'; echo 'more talk'; exit 16")
-    library = answered({"library": "MPICH Version:      5.0.2"})
-    finding = start.match(start.start(), launch.mpirun(), library)
-    assert finding.fatal
-    assert "mpirun is Open MPI 5.0.11, mpi4py uses MPICH 5.0.2" in finding.value
-    assert finding.value.endswith("(exit status 16): Abort(1): unsupported PMI version")
+    finding = mpi.ranks(library)
+    assert (finding.status, finding.command) == ("problem", command)
+    assert finding.value.startswith(f"mpirun is Open MPI 5.0.11, mpi4py uses {library}; two ranks said: nothing")
+    assert ("Abort(1): unsupported PMI version" in finding.value) == (library != LIBRARY)
 
 
-def test_without_mpirun_the_report_exits_with_1_and_says_how_to_get_one(told_of_torch, monkeypatch, capsys):
+def test_without_mpirun_the_report_exits_with_1_and_says_how_to_get_one(facts, monkeypatch, capsys):
     monkeypatch.delenv("MPCOURSE_MPIRUN", raising=False)
     monkeypatch.setattr("shutil.which", lambda *arguments, **keywords: None)
     assert report(json=True) == 1
     found = by_topic([Finding(**each) for each in json.loads(capsys.readouterr().out)["findings"]])
-    assert tuple(found) == TOPICS
-    assert found["mpirun"].fatal
+    assert "ranks" not in found
+    assert found["mpirun"].status == "problem"
     assert "not found" in found["mpirun"].value
-    assert "make setup" in found["mpirun"].advice
-    assert found["match"].advice == "first mend `mpirun`"
+    assert found["mpirun"].command == "make setup"
 
 
-def test_two_ranks_between_which_no_message_passes_are_fatal():
-    started = start.Start(subprocesses.CompletedCommand(None, ""), [(0, 2), (1, 2)], None)
-    finding = start.round_trip(started)
-    assert finding.fatal
-    assert "no message came back" in finding.value
-    assert "mpi4py.bench helloworld" in finding.advice
+def test_another_mpirun_in_the_shell_is_a_note_with_the_path(tmp_path, monkeypatch):
+    path = fake_mpirun(tmp_path, monkeypatch, "")
+    finding = mpi.mpirun()
+    assert (finding.status, finding.command) == ("note", f"export PATH={tmp_path}:$PATH")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert mpi.mpirun() == Finding("mpirun", f"Open MPI 5.0.11, {path}")
+
+
+def test_two_ranks_between_which_no_message_passes_are_a_problem(monkeypatch):
+    output = "".join(f'mpcourse-rank {{"rank": {rank}, "size": 2}}\n' for rank in range(2))
+    monkeypatch.setattr(mpi, "run", lambda *given: subprocesses.CompletedCommand(None, output))
+    finding = mpi.ranks(" ".join(launch.identify(subprocess.getoutput(f"{launch.find_mpirun()} --version"))))
+    assert finding.status == "problem"
+    assert "no message passes" in finding.advice and "no end within the deadline" in finding.value
+    assert "mpi4py.bench helloworld" in finding.command
 
 
 def test_threads_follow_omp_num_threads(monkeypatch):
@@ -177,121 +177,66 @@ def test_threads_follow_omp_num_threads(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     unset = machine.threads()
     assert (unset.status, "all 4 cores" in unset.value) == ("ok", True), "mpcourse itself starts ranks with one thread"
-    assert "`export OMP_NUM_THREADS=1`" in unset.advice and "`%env OMP_NUM_THREADS=1`" in unset.advice
-    for value, status in {"1": "ok", "2": "ok", "3": "note", "2,1": "ok", "many": "problem", "0": "problem"}.items():
+    assert unset.command == "export OMP_NUM_THREADS=1" and "`%env OMP_NUM_THREADS=1`" in unset.advice
+    for value, status in {"1": "ok", "2": "ok", "3": "note"}.items():
         monkeypatch.setenv("OMP_NUM_THREADS", value)
         assert machine.threads().status == status, value
 
 
-def test_what_is_good_to_know_where_all_is_well_is_shown_and_not_to_be_copied(monkeypatch, capsys):
-    monkeypatch.setattr(table, "examine", lambda: [Finding("threads", "as they are", advice="`export A=1` for more")])
-    report()
-    printed = capsys.readouterr().out
-    assert "`export A=1` for more" in printed and "To copy" not in printed
-
-
-def test_mpi4py_is_said_to_end_all_ranks_after_an_exception_on_one():
-    library = "MPICH Version:      5.0.2"
-    finding = mpi.mpi4py(answered({"version": "4.1.2", "library": library}))
-    assert (finding.status, finding.value) == ("ok", "4.1.2, using MPICH 5.0.2")
-    assert "python -m mpi4py program.py" in finding.advice
-
-
-def test_in_a_notebook_what_is_to_be_copied_is_percent_env(monkeypatch, capsys):
-    advice = "`export A=1 B='2 3'`: two variables; else `export C=1`"
-    monkeypatch.setattr(table, "examine", lambda: [Finding("threads", "", "note", advice)])
-    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
-    report()
-    assert capsys.readouterr().out.endswith("To copy:\n  export A=1 B='2 3'\n")
-    monkeypatch.setenv("JPY_PARENT_PID", "1")
-    report()
-    assert capsys.readouterr().out.endswith("To copy:\n  %env A=1\n  %env B=2 3\n")
-
-
-def test_open_mpi_refuses_root_until_both_variables_are_set(monkeypatch):
-    open_mpi, mpich = launch.Mpirun("mpirun", "Open MPI", "5.0.11"), launch.Mpirun("mpirun", "MPICH", "5.0.2")
-    names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
+def test_open_mpi_refuses_more_ranks_than_cores_and_root_until_variables_allow_them(monkeypatch):
+    launcher = launch.Mpirun("mpirun", "Open MPI", "5.0.11")
+    monkeypatch.setattr(launch, "mpirun", lambda: launcher)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    refused = mpi.root(open_mpi)
-    assert refused.status == "note"
-    assert f"`export {names[0]}=1 {names[1]}=1`" in refused.advice
-    assert mpi.root(mpich).status == "ok"
-    monkeypatch.setenv(names[0], "1")
-    assert mpi.root(open_mpi).status == "note"
-    monkeypatch.setenv(names[1], "1")
-    assert mpi.root(open_mpi).status == "ok"
-    monkeypatch.delenv(names[0])
+    for name in launch.ALLOW_ROOT | launch.OVERSUBSCRIBE:
+        monkeypatch.delenv(name, raising=False)
+    slots, root = mpi.restrictions()
+    assert (slots.status, root.status) == ("note", "note")
+    assert slots.command == "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"
+    assert root.command == "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+    for setting in f"{slots.command} {root.command}".replace("export ", "").split():
+        monkeypatch.setenv(*setting.split("="))
+    assert [finding.status for finding in mpi.restrictions()] == ["ok", "ok"]
+    monkeypatch.delenv("OMPI_ALLOW_RUN_AS_ROOT")
+    assert mpi.restrictions()[1].status == "note"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert mpi.root(open_mpi).status == "ok"
+    assert mpi.restrictions()[1].status == "ok"
+    launcher = launch.Mpirun("mpirun", "Open MPI", "4.1.6")
+    assert mpi.restrictions()[0].command == "export OMPI_MCA_rmaps_base_oversubscribe=1"
+    launcher = launch.Mpirun("mpirun", "MPICH", "5.0.2")
+    assert [finding.status for finding in mpi.restrictions()] == ["ok", "ok"]
 
 
-def test_a_launcher_that_counts_slots_is_a_note_with_the_flag(tmp_path, monkeypatch):
-    fake_mpirun(tmp_path, monkeypatch, "echo 'There are not enough slots available'; exit 1")
-    started = start.Start(subprocesses.CompletedCommand(0, ""), [(0, 2), (1, 2)], None)
-    finding = slots.slots(launch.mpirun(), started)
-    assert finding.status == "note"
-    assert finding.value.startswith("refuses")
-    assert "mpirun --oversubscribe" in finding.advice
-    fake_mpirun(tmp_path, monkeypatch, "exit 0")
-    assert slots.slots(launch.mpirun(), started).status == "ok"
-    fake_mpirun(tmp_path, monkeypatch, "echo 'no such fabric'; exit 3")
-    assert "no such fabric" in slots.slots(launch.mpirun(), started).value
-
-
-def test_little_memory_is_a_problem(monkeypatch):
-    monkeypatch.setattr(cgroup, "memory_left", lambda: 600_000_000)
-    finding = machine.memory()
-    assert (finding.status, finding.value) == ("problem", "0.6 GB available: 2 ranks with torch")
-
-
-def test_a_containers_limits_count(tmp_path, monkeypatch):
-    group = tmp_path / "a" / "b"
-    group.mkdir(parents=True)
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
-    monkeypatch.setattr(cgroup, "OWN", tmp_path / "own")
-    (tmp_path / "own").write_text("4:memory:/x\n0::/a/b\n")
-    assert (cgroup.cpu_quota(), cgroup.memory_left()) == (None, None)
-    (group / "cpu.max").write_text("max 100000\n")
-    (group.parent / "cpu.max").write_text("150000 100000\n")
-    (group.parent / "memory.max").write_text("1000\n")
-    (group.parent / "memory.current").write_text("900\n")
-    (group.parent / "memory.stat").write_text("anon 700\ninactive_file 200\n")
-    assert (cgroup.cpu_quota(), cgroup.memory_left()) == (1.5, 300)
+def test_a_containers_limit_of_cores_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "CPU_MAX", tmp_path / "cpu.max")
+    cores = machine.usable_cores()
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert machine.usable_cores() == cores
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
     assert machine.usable_cores() == 1
-
-
-def test_torch_that_cannot_be_imported_is_fatal_with_the_error(monkeypatch, capsys):
-    monkeypatch.setattr(machine, "TORCH_PROGRAM", "import no_such_torch")
-    assert report(json=True) == 1
-    found = by_topic([Finding(**each) for each in json.loads(capsys.readouterr().out)["findings"]])
-    assert found["torch"].fatal
-    assert found["torch"].value == "cannot be imported: ModuleNotFoundError: No module named 'no_such_torch'"
-    assert found["torch"].advice == "`make setup`"
-    assert found["CPU cores"].status != "problem"
-
-
-def test_mpi4py_that_cannot_be_imported_is_fatal_with_the_error(told_of_torch, monkeypatch):
-    monkeypatch.setattr(mpi, "MPI4PY_PROGRAM", "raise ImportError('libmpi.so.12: cannot open shared object file')")
-    found = by_topic(examine())
-    assert found["mpi4py"].fatal
-    assert "ImportError: libmpi.so.12: cannot open shared object file" in found["mpi4py"].value
-    assert "pip install --no-binary=mpi4py" in found["mpi4py"].advice
-    assert found["match"].advice == "first mend `mpi4py`"
+    assert machine.cores().status == "note" and "--cpus=2" in machine.cores().advice
 
 
 @pytest.mark.parametrize(
-    "module, name, topic", [(machine, "memory", "memory"), (start, "start", "round trip")], ids=["memory", "start"]
+    ("module", "topic", "command"),
+    [("torch", "torch", "make setup"), ("mpi4py.MPI", "MPI", "make setup MPI=mpich")],
 )
-def test_a_broken_topic_does_not_break_the_table(told_of_torch, module, name, topic, monkeypatch):
-    def broken():
-        raise ZeroDivisionError("a [bold] surprise\nin two lines")
+def test_a_package_that_cannot_be_imported_is_a_problem_with_the_error(module, topic, command, monkeypatch):
+    def imported(name):
+        if name == module:
+            raise ImportError("libx.so.12: cannot open shared object file")
+        return SimpleNamespace(
+            __version__="4.1.2", rc=SimpleNamespace(), Get_library_version=lambda: "Open MPI v5.0.11"
+        )
 
-    monkeypatch.setattr(module, name, broken)
-    findings = examine()
-    assert tuple(finding.topic for finding in findings) == TOPICS
-    finding = by_topic(findings)[topic]
-    assert finding.value == "could not be examined: ZeroDivisionError: in two lines"
-    assert (finding.status, finding.fatal) == ("problem", False)
-    assert not by_topic(findings)["mpirun"].fatal
+    monkeypatch.setattr(machine, "importlib", SimpleNamespace(import_module=imported))
+    found = by_topic(machine.packages(machine.facts()))
+    assert [topic for topic, finding in found.items() if finding.status == "problem"] == [topic]
+    assert found[topic].value == "cannot be imported: ImportError: libx.so.12: cannot open shared object file"
+    assert found[topic].command == command
+
+
+def test_no_ranks_are_started_where_packages_are_broken(facts):
+    facts["MPI"] = "cannot be imported: ImportError"
+    found = by_topic(examine())
+    assert found["MPI"].status == "problem" and "pip install --no-binary=mpi4py" in found["MPI"].advice
+    assert "ranks" not in found

@@ -1,24 +1,21 @@
 """The doctor and processes: it ends all that it starts, and names what others left behind."""
 
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
 from mpcourse.common import launch
-from mpcourse.course.doctor import examine, start, strays, subprocesses
+from mpcourse.course.doctor import leftovers, mpi, subprocesses
 from mpcourse.course.forkserver.descent import subreaper
 
-# Its child keeps nothing of the environment by which the doctor knows its own processes.
-HANGS = 'env -i sleep 1000 & echo $$ $! >> "$0.pids"; wait'
+HANGS = 'sleep 1000 & echo $$ $! >> "$0.pids"; wait'
 
 
 def launcher(folder: Path, body: str) -> Path:
@@ -35,14 +32,6 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-@pytest.fixture(autouse=True)
-def orphans_are_adopted_by_the_system():
-    """As anywhere but under this test run, to which what a test leaves behind comes."""
-    subreaper(False)
-    yield
-    subreaper()
 
 
 def wait_until(true, seconds: float = 10) -> bool:
@@ -72,6 +61,17 @@ def orphan(command: list[str]) -> Iterator[int]:
         assert wait_until(lambda: all(gone(one.pid) for one in tree))
 
 
+@pytest.fixture(autouse=True)
+def orphans_leave_this_process(monkeypatch):
+    """Let orphans go where they go outside of a test run, or to the process that distributes its tests."""
+    subreaper(False)
+    with orphan(["sleep", "1000"]) as pid:
+        adopter = psutil.Process(pid).ppid()
+    monkeypatch.setattr(leftovers, "adopters", lambda: {adopter})
+    yield
+    subreaper()
+
+
 def tree_of(pid: int, ranks: int) -> list[psutil.Process]:
     """Return the launcher and all its descendants, once `ranks` of them are `sleep`."""
 
@@ -82,14 +82,14 @@ def tree_of(pid: int, ranks: int) -> list[psutil.Process]:
     return tree()
 
 
-def test_a_launcher_that_hangs_is_fatal_and_leaves_no_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(start, "DEADLINE", 1.0)
+def test_a_launcher_that_hangs_is_a_problem_and_leaves_no_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(mpi, "DEADLINE", 1.0)
     path = launcher(tmp_path, HANGS)
     monkeypatch.setenv("MPCOURSE_MPIRUN", str(path))
-    (match,) = (finding for finding in examine() if finding.topic == "match")
-    assert match.fatal
-    assert match.value.startswith("0 of 2 ranks answered within 1 s")
-    assert "mpirun -np 2 hostname" in match.advice
+    finding = mpi.ranks("unknown")
+    assert finding.status == "problem"
+    assert finding.value.endswith("two ranks said: nothing (no end within the deadline)")
+    assert finding.command == "mpirun -np 2 hostname"
     pids = [int(pid) for pid in path.with_suffix(".pids").read_text().split()]
     assert len(pids) == 2
     assert all(gone(pid) for pid in pids)
@@ -112,45 +112,45 @@ def test_a_process_that_outlives_its_command_is_ended():
     assert gone(int(done.output))
 
 
-def test_a_stray_launcher_is_named_with_its_pid_and_the_kill_that_ends_it(tmp_path):
+def test_a_launcher_left_by_a_killed_run_is_named_with_the_kill_that_ends_it(tmp_path):
     path = launcher(tmp_path, "sleep 1000")
     with orphan([str(path), "-np", "2"]) as pid:
-        tree = tree_of(pid, ranks=1)
-        finding = strays.strays()
-        assert (finding.status, finding.fatal) == ("problem", False)
-        assert re.search(rf"\b{pid} \(\d+ s old, \d+% CPU\) /bin/sh /", finding.value)
-        assert {str(one.pid) for one in tree} <= set(re.findall(r"\d+", finding.advice))
-        assert finding.advice.startswith("`kill ")
+        tree_of(pid, ranks=1)
+        finding = leftovers.processes()
+        assert finding.status == "note"
+        assert re.search(rf"\b{pid} /bin/sh /", finding.value)
+        assert re.fullmatch(rf"kill (\d+ )*{pid}( \d+)*", finding.command)
 
 
-def test_the_ranks_of_a_real_stray_run_are_named_and_a_plain_kill_ends_them():
+def test_a_plain_kill_of_what_is_named_ends_the_ranks_of_a_real_run():
     with orphan(launch.mpirun_command(2, ["sleep", "1000"])) as pid:
         tree = tree_of(pid, ranks=2)
-        assert {one.pid for one in tree} <= {one.pid for one in strays.leftover()}
+        named = leftovers.orphans()
+        assert pid in named
         for one in tree:
-            with suppress(ProcessLookupError):  # the launcher ends its ranks
-                os.kill(one.pid, signal.SIGTERM)
+            if one.pid in named:
+                one.terminate()
         assert wait_until(lambda: all(gone(one.pid) for one in tree))
 
 
-def test_a_rank_whose_launcher_is_gone_is_a_stray():
+def test_a_rank_whose_launcher_is_gone_is_left_over():
     with orphan(["env", "PMI_SIZE=2", "sleep", "1000"]) as pid:
         tree_of(pid, ranks=1)
-        assert pid in {one.pid for one in strays.leftover()}
+        assert pid in leftovers.orphans()
 
 
-def test_an_orphan_that_has_nothing_to_do_with_mpi_is_no_stray():
+def test_an_orphan_that_has_nothing_to_do_with_mpi_is_not_left_over():
     with orphan(["env", "-u", "PMI_SIZE", "-u", "OMPI_COMM_WORLD_SIZE", "sleep", "1000"]) as pid:
         tree_of(pid, ranks=1)
-        assert pid not in {one.pid for one in strays.leftover()}
+        assert pid not in leftovers.orphans()
 
 
-def test_a_live_run_is_no_stray():
+def test_a_live_run_is_not_left_over():
     command = launch.mpirun_command(2, ["sleep", "1000"])
     live = subprocess.Popen(command, env=launch.rank_environment(), start_new_session=True)
     try:
         tree = tree_of(live.pid, ranks=2)
-        assert {one.pid for one in tree}.isdisjoint(one.pid for one in strays.leftover())
+        assert leftovers.orphans().keys().isdisjoint(one.pid for one in tree)
     finally:
         live.terminate()
         live.wait(10)

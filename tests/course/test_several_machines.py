@@ -8,7 +8,7 @@ import pytest
 
 from mpcourse.common import launch
 from mpcourse.course.check.verdict import clean
-from mpcourse.course.doctor import hosts_mpi
+from mpcourse.course.doctor.hosts import INTERFACE, PORTS
 from tests.conftest import ROOT
 from tests.hosts import PASSWORD, Host, hosts, not_allowed
 from tests.hosts_forks import forks
@@ -49,8 +49,8 @@ def test_every_block_of_the_guide_is_of_a_kind_that_is_run_or_needs_another_root
 
 
 def test_the_guide_and_the_doctor_name_the_same_cures():
-    for settings in (*hosts_mpi.KEEP_TO.values(), *hosts_mpi.NETWORK.values()):
-        assert all(setting in GUIDE for setting in settings.split())
+    assert all(f"{setting}=eth0" in GUIDE for setting in INTERFACE.values())
+    assert all(setting in GUIDE for settings in PORTS.values() for setting in settings.split())
 
 
 @pytest.mark.timeout(400)

@@ -1,12 +1,10 @@
 """What is on a GPU goes to a CUDA-aware MPI as it lies, and to any other through the host's memory."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from mpcourse.course.doctor import start
 from mpcourse.data_parallel import batch_norm, communicator, host_staging
 from mpcourse.data_parallel.overlap import requests
 
@@ -35,12 +33,10 @@ def ranks(said):
     return SimpleNamespace(Allreduce=lambda *given: said.append(given))
 
 
-def test_the_doctor_tells_of_an_mpi_that_is():
-    started = start.start()
-    assert started.round_trip[2] is False  # MPI from PyPI knows no GPUs
-    assert "CUDA" not in start.round_trip(started).value
-    aware = dataclasses.replace(started, round_trip=[*started.round_trip[:2], True])
-    assert start.round_trip(aware).value.endswith("; CUDA-aware: MPI reads GPUs' memory")
+@pytest.mark.ranks
+def test_ranks_find_out_that_mpi_from_pypi_is_not_cuda_aware(mpirun):
+    done = mpirun(1, "-c", "from mpcourse.common.cuda_aware import cuda_aware; print(cuda_aware())")
+    assert done.stdout.split() == ["False"], done.stderr
 
 
 def test_mpi_sums_what_is_on_a_gpu_after_the_gpu_is_done(said):

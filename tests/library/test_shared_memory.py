@@ -47,7 +47,7 @@ def test_what_is_older_than_the_run_stays(tmp_path):
 def test_the_doctor_tells_how_much_is_taken(monkeypatch, tmp_path, taken, status):
     found = {tmp_path / "mpich_shm_1_0": int(taken)} if taken else {}
     monkeypatch.setattr(leftovers.shared_memory, "abandoned", lambda: found)
-    finding = leftovers.leftovers()
+    finding = leftovers.shared_memory_left()
     assert finding.status == status
-    assert ("tidy()" in finding.advice) == (status == "note")
-    assert ("3000 MB in 1 files" in finding.value) == (status == "note")
+    assert ("tidy()" in finding.command) == (status == "note")
+    assert finding.value == f"{taken / 1e6:.0f} MB left by killed runs"

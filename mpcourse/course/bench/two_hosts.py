@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mpcourse.common import launch
 from mpcourse.common.errors import UserError
 from mpcourse.course.bench.record import Record
 from mpcourse.course.doctor.hosts import host_names
-from mpcourse.course.doctor.hosts_ranks import read_facts
-from mpcourse.course.doctor.remote import remote
+from mpcourse.course.doctor.ranks import read_facts
+from mpcourse.course.doctor.subprocesses import run
 from mpcourse.course.forkserver import Plain
 
 BATCH, RATE = 100, 0.01
@@ -67,11 +68,10 @@ def as_measured() -> dict[str, Any]:
 def _measured(hosts: list[str], each: int, runs: int) -> dict[str, Any]:
     command = Plain().command("-P", str(RANKS), str(STEPS), str(runs))
     deadline = 60.0 + 30.0 * runs  # seconds
-    with remote("ssh") as way:
-        done = way.start_ranks(hosts, command, deadline, each)
+    environment = launch.rank_environment(one_machine=False)
+    done = run(launch.hosts_command(hosts, command, each), deadline, environment)
     if done.status != 0:
-        why = f"no end in {deadline:g} s" if done.status is None else done.reason
-        raise UserError(f"ranks on {', '.join(hosts)} failed ({why}): `mpcourse doctor --hosts ...` finds out why")
+        raise UserError(f"ranks on {', '.join(hosts)} failed ({done.reason}): `mpcourse doctor --hosts` finds out why")
     facts: dict[str, Any] = {}
     for fact in read_facts(done.output):
         facts |= {fact["what"]: fact["seconds"]} if "what" in fact else fact

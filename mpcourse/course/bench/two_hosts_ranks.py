@@ -18,8 +18,7 @@ from mpi4py import MPI
 from mpcourse.collectives import allreduce
 from mpcourse.course.bench.over_ranks import pin, take_turns
 from mpcourse.course.bench.two_hosts import BATCH, RATE
-from mpcourse.course.doctor.hosts_ranks import write_facts
-from mpcourse.course.doctor.ranks import LARGE, half_round_trip
+from mpcourse.course.doctor.ranks import LARGE, half_round_trip, write_facts
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
 from mpcourse.models import mlp
 

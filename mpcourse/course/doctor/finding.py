@@ -1,48 +1,53 @@
-"""What the doctor says about one topic."""
+"""What the doctor says about one topic, and how all findings are printed."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from json import dumps
 from typing import Literal
 
-Status = Literal["ok", "note", "problem"]
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 @dataclass(frozen=True)
 class Finding:
     """One row of the table.
 
-    topic: a short name, one row each. value: what was found. status: "ok", "note" (the course runs, but know this) or
-    "problem". advice: how to cure it, with the exact command; where all is well, what is good to know. fatal: the
-    course cannot run.
+    topic: a short name.
+    value: what was found.
+    status: "ok", "note" (ranks run, but know this), or "problem" (they do not run).
+    command: the next command to type; empty where there is none.
+    advice: what to know about the command, or what to do without one.
     """
 
     topic: str
     value: str
-    status: Status = "ok"
+    status: Literal["ok", "note", "problem"] = "ok"
+    command: str = ""
     advice: str = ""
-    fatal: bool = False
 
 
-def shown(path: str) -> str:
-    """Return a path as a person would type it: relative to the clone, else to the home folder, where it can be."""
-    for folder, prefix in ((Path(__file__).parents[3], ""), (Path.home(), "~/")):
-        if Path(path).is_relative_to(folder):
-            return prefix + str(Path(path).relative_to(folder))
-    return path
-
-
-def fatal(topic: str, value: str, advice: str) -> Finding:
-    """Return a problem with which the course cannot run."""
-    return Finding(topic, value, "problem", advice, fatal=True)
-
-
-def guarded(topic: str, look: Callable[[], Finding]) -> Finding:
-    """Return `look()`, or a finding that says why it failed: one broken topic must not hide the others."""
-    try:
-        return look()
-    except Exception as error:
-        lines = str(error).splitlines() or [""]
-        why = f"{type(error).__name__}: {lines[-1]}" if lines[-1] else type(error).__name__
-        advice = "the other lines still hold; report this one with the output of `mpcourse doctor --json`"
-        return Finding(topic, f"could not be examined: {why}", "problem", advice)
+def show(findings: list[Finding], json: bool, subject: str, where: str) -> int:
+    """Print findings and the verdict "`subject` can run `where`."; return 1 if there is a problem, else 0."""
+    problems = [finding for finding in findings if finding.status == "problem"]
+    if json:
+        print(dumps({"ok": not problems, "findings": [asdict(finding) for finding in findings]}, indent=2))
+        return 1 if problems else 0
+    console = Console(highlight=False)
+    table = Table("topic", "found", "what to do", show_lines=True)
+    for finding in findings:
+        value = finding.value if finding.status == "ok" else f"{finding.status}: {finding.value}"
+        to_do = "\n".join(text for text in (finding.command, finding.advice) if text)
+        # Text and not a string: rich would read "[...]" in a path or an error as markup.
+        table.add_row(Text(finding.topic, STYLES[finding.status]), Text(value), Text(to_do))
+    for column in table.columns:
+        column.overflow = "fold"
+    console.print(table)
+    console.print(f"{subject} cannot run {where} yet." if problems else f"{subject} can run {where}.")
+    urgent = problems or [finding for finding in findings if finding.status == "note"]
+    if commands := [finding.command for finding in urgent if finding.command]:
+        # The table breaks long lines, and a broken command cannot be copied.
+        console.print("Next:", *dict.fromkeys(commands), sep="\n  ", markup=False, soft_wrap=True)
+    return 1 if problems else 0

@@ -1,84 +1,81 @@
-"""The two halves of an MPI installation: the library behind mpi4py, and the launcher `mpirun`."""
+"""MPI on this machine: the launcher `mpirun`, ranks that it starts, and what Open MPI does not allow by default."""
 
 import os
 import shlex
 import shutil
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 from mpcourse.common import launch
-from mpcourse.common.errors import SETUP, UserError
-from mpcourse.course.doctor.finding import Finding, fatal, shown
-from mpcourse.course.doctor.subprocesses import Unanswered, run
+from mpcourse.common.errors import SETUP, SETUP_MPICH, UserError
+from mpcourse.course.doctor import ranks as program
+from mpcourse.course.doctor.finding import Finding
+from mpcourse.course.doctor.subprocesses import run
 
-# The library tells its version before MPI_Init, so nothing is started that could hang. Never in this process: in a
-# notebook's kernel, importing MPI would make the kernel a rank.
-MPI4PY_PROGRAM = """
-import json, mpi4py
-mpi4py.rc.initialize = False
-from mpi4py import MPI
-print(json.dumps({"version": mpi4py.__version__, "library": MPI.Get_library_version()}))
-"""
-
-REINSTALL = (
-    "on a cluster, with its mpicc on PATH: `pip install --no-binary=mpi4py --no-cache-dir --force-reinstall mpi4py`"
-)
+DEADLINE = 20.0  # seconds; a healthy start takes 1 to 2
 
 
-def named(implementation: str, version: str) -> str:
-    """Return the name for people: "MPICH 5.0.2"."""
-    return f"{implementation} {version}".strip()
-
-
-def library(answer: "Future[dict[str, Any]]") -> tuple[str, str]:
-    """Return name and version of the MPI behind mpi4py."""
-    return launch.identify(answer.result()["library"])
-
-
-def mpi4py(answer: "Future[dict[str, Any]]") -> Finding:
-    """Find mpi4py's version and the MPI library that it loads."""
-    try:
-        version, behind = answer.result()["version"], named(*library(answer))
-    except Unanswered as error:
-        return fatal("mpi4py", f"cannot be imported: {error}", f"{SETUP}; {REINSTALL}")
-    advice = "`mpirun -np 2 python -m mpi4py program.py`: so an exception on one rank ends all of them"
-    return Finding("mpi4py", f"{version}, using {behind}", advice=advice)
-
-
-def mpirun(search: "Future[launch.Mpirun]") -> Finding:
+def mpirun() -> Finding:
     """Find the launcher that the course uses, and whether the shell's `mpirun` is the same one."""
     try:
-        launcher = search.result()
+        launcher = launch.mpirun()
     except UserError as error:
-        value, _, advice = str(error).rpartition(": ")
-        return fatal("mpirun", value, advice)
-    value = f"{named(launcher.implementation, launcher.version)}, {shown(launcher.path)}"
+        return Finding("mpirun", str(error), "problem", SETUP.strip("`"))
+    value = f"{_name(launcher)}, {launcher.path}"
     typed = shutil.which("mpirun")
     if typed is None or os.path.realpath(typed) != os.path.realpath(launcher.path):
-        other = f"in this shell `mpirun` is {typed or 'not found'}"
-        advice = f"for commands that you type: `export PATH={shlex.quote(str(Path(launcher.path).parent))}:$PATH`"
-        return Finding("mpirun", f"{value}; {other}", "note", advice)
+        command = f"export PATH={shlex.quote(str(Path(launcher.path).parent))}:$PATH"
+        value = f"{value}; in this shell `mpirun` is {typed or 'not found'}"
+        return Finding("mpirun", value, "note", command, "for commands that you type")
     return Finding("mpirun", value)
 
 
-def mpirun_of(implementation: str) -> str | None:
-    """Return the path of an mpirun of this MPI, beside this Python or on PATH, or None where there is none."""
-    for folder in launch.rank_environment()["PATH"].split(os.pathsep):
-        path = shutil.which("mpirun", path=folder)
-        if path and launch.identify(run([path, "--version"], seconds=10).output)[0] == implementation:
-            return path
-    return None
+def ranks(library: str) -> Finding:
+    """Start two ranks, which send each other messages.
+
+    library: name and version of the MPI behind mpi4py.
+    """
+    launcher = launch.mpirun()
+    done = run(launch.mpirun_command(2, program.COMMAND), DEADLINE, launch.rank_environment())
+    facts = program.read_facts(done.output)
+    started = sorted((fact["rank"], fact["size"]) for fact in facts if "rank" in fact)
+    if done.status == 0 and started == [(0, 2), (1, 2)]:
+        return Finding("ranks", f"0 of 2 and 1 of 2; {program.speed(facts)}")
+    said = ", ".join(f"{rank} of {size}" for rank, size in started) or "nothing"
+    value = f"mpirun is {_name(launcher)}, mpi4py uses {library}; two ranks said: {said}"
+    if not library.startswith(launcher.implementation) or (0, 1) in started:
+        advice = "mpirun and mpi4py must be of one MPI; on a cluster, load the module that mpi4py was built with"
+        return Finding("ranks", value, "problem", SETUP_MPICH.strip("`"), advice)
+    value = f"{value} ({done.reason})"
+    if started == [(0, 2), (1, 2)]:
+        advice = f"ranks start but no message passes: unplug the VPN, or {SETUP_MPICH}"
+        return Finding("ranks", value, "problem", "mpirun -np 2 python -m mpi4py.bench helloworld", advice)
+    advice = (
+        "if it hangs, a firewall is in the way or this machine's name has no address: "
+        "`echo 127.0.0.1 $(hostname) | sudo tee -a /etc/hosts`"
+    )
+    return Finding("ranks", value, "problem", "mpirun -np 2 hostname", advice)
 
 
-def root(launcher: launch.Mpirun) -> Finding:
-    """Whether we are root, whom Open MPI refuses."""
-    if os.geteuid() != 0:
-        return Finding("root", "an ordinary user")
-    names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
-    if launcher.implementation != "Open MPI":
-        return Finding("root", f"running as root, which {launcher.implementation} allows")
-    if all(os.environ.get(name) == "1" for name in names):
-        return Finding("root", "running as root, allowed by OMPI_ALLOW_RUN_AS_ROOT")
-    advice = f"`export {names[0]}=1 {names[1]}=1` for the commands that you type; `mpcourse` sets both itself"
-    return Finding("root", "running as root, which Open MPI refuses", "note", advice)
+def restrictions() -> list[Finding]:
+    """Say whether mpirun starts more ranks than there are cores, and whether it starts ranks for root."""
+    launcher = launch.mpirun()
+    old = launcher.version.startswith(("1", "2", "3", "4"))
+    slots = "OMPI_MCA_rmaps_base_oversubscribe" if old else "PRTE_MCA_rmaps_default_mapping_policy"
+    findings = []
+    for topic, what, variables in (
+        ("slots", "more ranks than cores", {slots: launch.OVERSUBSCRIBE[slots]}),
+        ("root", "ranks of root", launch.ALLOW_ROOT),
+    ):
+        if topic == "root" and os.geteuid() != 0:
+            findings.append(Finding(topic, "you are not root"))
+        elif launcher.implementation != "Open MPI" or variables.items() <= os.environ.items():
+            findings.append(Finding(topic, f"{launcher.implementation} starts {what}"))
+        else:
+            command = "export " + " ".join(f"{name}={value}" for name, value in variables.items())
+            advice = "for commands that you type; `mpcourse` sets it for its own"
+            findings.append(Finding(topic, f"Open MPI refuses {what}", "note", command, advice))
+    return findings
+
+
+def _name(launcher: launch.Mpirun) -> str:
+    return f"{launcher.implementation} {launcher.version}".strip()
