@@ -1,15 +1,17 @@
 # %% [markdown]
 # # 00 Start here
 #
-# **Is my machine ready, and how does this course work?** About 15 minutes to read, and 10 for its exercise.
+# **Is my machine ready, and how does this course work?** About 30 minutes to read, and 10 for its exercise.
 #
 # In this course you write by hand what trains a network on several GPUs and several machines. The laptop in front of
 # you is enough: its processes stand for the machines, and the GPUs are simulated. This lesson makes sure that two
 # processes on it can exchange **messages**, and shows how an exercise is checked.
 #
 # Run the cells from top to bottom with Shift+Enter. Where a paragraph begins with **Predict first**, decide on an
-# answer before you run the cell below it: a wrong prediction shows what there was to learn. Terms of the field are set
-# in bold where they are first used; [docs/glossary.md](../docs/glossary.md) has them all in a line each.
+# answer before you run the cell below it: a wrong prediction shows what there was to learn. In later lessons the cell
+# with the answer is folded. Run it, and the answer appears; click on the line `# answer` to see its code. A line that
+# begins with `# checked` folds a check of what the text claims. Terms of the field are set in bold where they are first
+# used; [docs/glossary.md](../docs/glossary.md) explains each in one line.
 #
 # The first cell of each lesson shows which of its exercises are solved. `mpcourse progress` shows the whole course.
 
