@@ -24,7 +24,7 @@ EACH = pytest.mark.parametrize("name", LESSONS)
 AND_APPENDICES = pytest.mark.parametrize("name", [*LESSONS, *APPENDICES])
 LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
 # Lessons whose predictions are folded and whose asserts are apart; and the minutes of those that are still too long.
-REWRITTEN = ["05_mpi_allreduce"]
+REWRITTEN = ["00_start_here", "05_mpi_allreduce"]
 TO_BE_CUT = {
     "06_data_parallel": 85,
     "07_sync_async": 65,
@@ -135,7 +135,8 @@ def test_every_cell_was_run_in_order_without_an_error(name):
 def test_a_lesson_shows_a_figure_and_asserts_what_it_claims(name):
     cells = [cell for cell in notebook(name).cells if cell.cell_type == "code"]
     assert any("image/png" in output.get("data", {}) for cell in cells for output in cell.outputs)
-    assert sum(len(re.findall(r"^\s*assert ", cell.source, re.MULTILINE)) for cell in cells) >= 5
+    held = [cell for cell in cells if cell.outputs and LEAVES_OUTPUT_OPEN not in cell.metadata.get("tags", [])]
+    assert sum(len(re.findall(r"^\s*assert ", cell.source, re.MULTILINE)) for cell in cells) + len(held) >= 8
 
 
 @AND_APPENDICES
@@ -213,10 +214,12 @@ def test_reading_counts_words_lines_of_code_figures_and_predictions():
 def test_the_cell_that_answers_a_prediction_is_folded_and_says_so(name):
     cells = notebook(name).cells
     asked = [i for i, cell in enumerate(cells) if cell.cell_type == "markdown" and "**Predict first.**" in cell.source]
-    answers = [next(cell for cell in cells[i:] if cell.cell_type == "code") for i in asked]
-    assert answers
+    code = [(i, cell) for i, cell in enumerate(cells) if cell.cell_type == "code"]
+    # What writes or draws nothing of the answer may come first: the program that is asked about, an import.
+    answers = [next(cell for j, cell in code if j > i and "answer" in cell.metadata.get("tags", [])) for i in asked]
+    assert answers and len({cell.id for cell in answers}) == len(answers)
     for cell in answers:
-        assert cell.metadata.tags == ["answer"] and cell.source.startswith("# answer\n")
+        assert cell.source.startswith("# answer\n")
         assert cell.metadata.collapsed and cell.metadata.jupyter == {"outputs_hidden": True, "source_hidden": True}
 
 
