@@ -63,7 +63,7 @@ test: $(STAMP) ## test that the course works here: lessons, exercises, an eighth
 test-all: $(STAMP) $(if $(filter browser,$(ALSO)),$(IN_BROWSER)) ## run all tests but those in a browser and of the Dockerfile (ALSO="browser doors": these, too; TEST_ARGS="-k e05_exchange": some of them)
 	@test -z '$(filter-out browser doors,$(ALSO))' || { echo "mpcourse: ALSO=$(ALSO): choose browser, doors or both"; exit 2; } >&2
 	@$(BIN)/python tools/build.py --judged build
-	@MPCOURSE_ALSO='$(ALSO)' $(PYTEST) tests build/*.ipynb --nbval $(TEST_ARGS)
+	@MPCOURSE_ALSO='$(ALSO)' $(PYTEST) tests build/*.ipynb build/appendix/*.ipynb --nbval $(TEST_ARGS)
 
 unit: $(STAMP)
 	@$(PYTEST) tests $(TEST_ARGS)
@@ -88,7 +88,7 @@ ranks: $(STAMP)
 
 notebooks: $(STAMP)
 	@$(BIN)/python tools/build.py --judged build
-	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval -n 2 --dist loadfile build/*.ipynb --junitxml=build/lessons.xml
+	@$(TEST_ENV) MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest --nbval -n 2 --dist loadfile build/*.ipynb build/appendix/*.ipynb --junitxml=build/lessons.xml
 	@$(BIN)/python tools/times.py build/lessons.xml
 
 hosts: ## install what tests on several hosts and in sandboxes need (Debian's packages, as root)

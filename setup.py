@@ -27,7 +27,7 @@ def course_files() -> list[str]:
     paths = ["exercises/manifest.toml", "docs/glossary.md", "docs/several_machines.md"]
     paths += [f"lessons/{lesson['id']}.ipynb" for lesson in manifest["lesson"]]
     paths += [f"solutions/{exercise['name']}.py" for exercise in manifest["exercise"]]
-    for pattern in ("lessons/figures/*.*", "lessons/twins/*.py"):
+    for pattern in ("lessons/appendix/*.ipynb", "lessons/figures/*.*", "lessons/twins/*.py"):
         paths += [path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)]
     return sorted(paths)
 

@@ -1,12 +1,14 @@
 """Build the notebooks: read each text in lessons/src, run it from top to bottom, write lessons/NN_name.ipynb.
 
-Run by `make lessons`, which takes names of lessons too: python tools/build.py 00_start_here. A notebook's metadata
-and cell ids depend on its text alone, so that building twice changes nothing but outputs.
+Run by `make lessons`. Names choose some: python tools/build.py 00_start_here appendix/05_this_machine. A notebook's
+metadata and cell ids depend on its text alone, so that building twice changes nothing but outputs.
 
 python tools/build.py --texts [NAME ...] runs nothing. It writes notebooks anew whose prose or tags have changed, with
 the outputs that they have, and names those in which code has changed: they must be run.
 
-python tools/build.py --judged FOLDER runs nothing, and copies the notebooks that `make notebooks` judges.
+python tools/build.py --judged FOLDER runs nothing, and copies the notebooks that the tests judge.
+
+python tools/build.py --without-answers runs nothing, and removes the outputs of cells that answer a prediction.
 """
 
 import hashlib
@@ -23,8 +25,6 @@ import jupytext
 import nbformat
 from jupytext.config import load_jupytext_configuration_file
 from nbclient import NotebookClient
-
-from mpcourse.course.check.manifest import load_course
 
 LESSONS = Path(__file__).resolve().parents[1] / "lessons"
 SECONDS = 60  # a lesson runs in less than this on two cores without a GPU
@@ -43,7 +43,22 @@ METADATA = {
         "version": "3",
     },
 }
+# How JupyterLab shows a cell with one of these tags: folded. Running it unfolds its output, a click its code.
+FOLDED = {
+    "answer": {"collapsed": True, "jupyter": {"outputs_hidden": True, "source_hidden": True}},  # to "Predict first"
+    "checked": {"jupyter": {"source_hidden": True}},  # asserts what the text above claims
+}
 NO_OUTPUT = {"remove-cell", "remove-output"}  # tags of cells that show a learner's own machine, answers or progress
+
+
+def lesson_texts() -> list[Path]:
+    """Return the texts of all lessons, and then of their appendices."""
+    return [*sorted((LESSONS / "src").glob("*.py")), *sorted((LESSONS / "src" / "appendix").glob("*.py"))]
+
+
+def name_of(text: Path) -> str:
+    """Return what a lesson is called, such as 00_start_here or appendix/05_this_machine."""
+    return text.relative_to(LESSONS / "src").with_suffix("").as_posix()
 
 
 def read_source(path: Path) -> nbformat.NotebookNode:
@@ -52,8 +67,9 @@ def read_source(path: Path) -> nbformat.NotebookNode:
     book.metadata = nbformat.from_dict(METADATA)
     seen: Counter[str] = Counter()
     for cell in book.cells:
-        tags = cell.metadata.get("tags")
-        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        tags = cell.metadata.get("tags", [])
+        folds = [FOLDED[tag] for tag in tags if tag in FOLDED]
+        cell.metadata = nbformat.from_dict(({"tags": tags} if tags else {}) | (folds[0] if folds else {}))
         digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
         seen[digest] += 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
@@ -80,9 +96,10 @@ def build(path: Path) -> float:
     start = time.perf_counter()
     client = NotebookClient(book, timeout=SECONDS, kernel_name="python3", record_timing=False, store_widget_state=False)
     with tempfile.TemporaryDirectory() as progress:  # of a learner who has done nothing yet
-        client.execute(cwd=str(LESSONS), env=os.environ | {"MPCOURSE_HOME": progress})
+        file = LESSONS / f"{name_of(path)}.ipynb"
+        client.execute(cwd=str(file.parent), env=os.environ | {"MPCOURSE_HOME": progress})
     seconds = time.perf_counter() - start
-    write(book, LESSONS / f"{path.stem}.ipynb")
+    write(book, file)
     return seconds
 
 
@@ -118,7 +135,7 @@ def digest(book: nbformat.NotebookNode) -> str:
 def renew(path: Path) -> bool:
     """Write the notebook of the text at `path` with the outputs that it has; False where code has changed."""
     path.write_text(canonical(path))
-    book, file = read_source(path), LESSONS / f"{path.stem}.ipynb"
+    book, file = read_source(path), LESSONS / f"{name_of(path)}.ipynb"
     before = {cell.id: cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"}
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
     if not all(cell.id in before or NO_OUTPUT & set(cell.metadata.get("tags", [])) for cell in cells):
@@ -157,25 +174,41 @@ def _committed(path: str) -> str:
 
 def copy_judged(folder: Path) -> None:
     """Write the notebooks that are judged to `folder`, so that running them leaves the learner's own alone."""
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.ipynb"):
+    (folder / "appendix").mkdir(parents=True, exist_ok=True)
+    for old in folder.rglob("*.ipynb"):
         old.unlink()
-    for lesson in load_course(LESSONS.parent).lessons:
-        book = judged(lesson.id)[1]
-        (folder / f"{lesson.id}.ipynb").write_text(book, encoding="utf-8")
-        if book != (LESSONS / f"{lesson.id}.ipynb").read_text(encoding="utf-8"):
-            print(f"lessons/{lesson.id}.ipynb was saved in JupyterLab: the committed one is judged")
+    for name in map(name_of, lesson_texts()):
+        book = judged(name)[1]
+        (folder / f"{name}.ipynb").write_text(book, encoding="utf-8")
+        if book != (LESSONS / f"{name}.ipynb").read_text(encoding="utf-8"):
+            print(f"lessons/{name}.ipynb was saved in JupyterLab: the committed one is judged")
 
 
-if __name__ == "__main__" and sys.argv[1:2] == ["--judged"]:
-    copy_judged(Path(sys.argv[2]))
-elif __name__ == "__main__":
-    texts = sys.argv[1:2] == ["--texts"]
-    names = sys.argv[1 + texts :]
-    for source in sorted((LESSONS / "src").glob("*.py")):
-        if names and source.stem not in names:
+def without_answers(path: Path) -> None:
+    """Remove the outputs of cells that answer a prediction, for editors that do not fold them, such as VS Code."""
+    book = nbformat.read(path, as_version=4)
+    for cell in book.cells:
+        if "answer" in cell.metadata.get("tags", []):
+            cell.outputs = []
+    nbformat.write(book, path)
+
+
+def main(arguments: list[str]) -> None:
+    """Do what the first argument asks for; without one, run the lessons that are named, or all."""
+    option = arguments.pop(0) if arguments and arguments[0].startswith("--") else ""
+    if option == "--judged":
+        return copy_judged(Path(arguments[0]))
+    for source in lesson_texts():
+        name = name_of(source)
+        if arguments and name not in arguments:
             continue
-        if not texts:
-            print(f"{source.stem}: {build(source):.1f} s", flush=True)
+        if option == "--without-answers":
+            without_answers(LESSONS / f"{name}.ipynb")
+        elif not option:
+            print(f"{name}: {build(source):.1f} s", flush=True)
         elif not renew(source):
-            print(f"{source.stem}: code has changed: python tools/build.py {source.stem}")
+            print(f"{name}: code has changed: python tools/build.py {name}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

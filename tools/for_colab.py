@@ -16,7 +16,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from mpcourse import __version__  # noqa: E402
-from tools.build import METADATA, read_source  # noqa: E402  no part of the package
+from tools.build import METADATA, lesson_texts, name_of, read_source  # noqa: E402  no part of the package
 
 # Colab shows the title in place of the code. Its own mpirun, Open MPI's, is left alone, and so is its torch.
 FIRST = '''# @title Set up the course: run this cell first
@@ -78,11 +78,11 @@ def copy_of(source: Path) -> nbformat.NotebookNode:
 
 def write_copies(folder: Path) -> None:
     """Write a copy of each lesson to `folder`, and remove notebooks that are none."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.ipynb"):
+    (folder / "appendix").mkdir(parents=True, exist_ok=True)
+    for old in folder.rglob("*.ipynb"):
         old.unlink()
-    for text in sorted((ROOT / "lessons" / "src").glob("*.py")):
-        nbformat.write(copy_of(text), folder / f"{text.stem}.ipynb")
+    for text in lesson_texts():
+        nbformat.write(copy_of(text), folder / f"{name_of(text)}.ipynb")
 
 
 if __name__ == "__main__":

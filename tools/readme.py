@@ -27,7 +27,9 @@ from tools.build import judged  # noqa: E402  no part of the package
 PICTURE = ROOT / "lessons" / "figures" / "verdict.svg"
 SHOWN = "receive_before_send_on_both_sides"  # a wrong answer to e00_hello
 BEGIN, END = "<!-- lessons: made by `make lessons` -->", "<!-- end of lessons -->"
-WORDS, LINES, FIGURES = 200, 25, 4 / 3  # that are read in a minute: of text, of code, and figures, 45 s each
+WORDS, LINES = 150, 12  # of text and of code that are read in a minute
+FIGURE, PREDICTION = 1.0, 1.5  # minutes
+UNREAD = {"remove-cell", "checked"}  # tags of cells that a reader passes over
 DARK = TerminalTheme(
     (32, 36, 44),
     (220, 223, 228),
@@ -45,16 +47,17 @@ DARK = TerminalTheme(
 
 
 def reading_minutes(book: nbformat.NotebookNode) -> int:
-    """How long a lesson takes to read, by WORDS, LINES and FIGURES, rounded up to a multiple of 5.
+    """Return the minutes that a lesson takes to read, rounded up to a multiple of 5.
 
-    book: with its outputs. Empty lines of code are not counted, nor is what cells print, nor the target of a link.
+    book: with its outputs. Empty lines of code do not count, nor what cells print, nor the targets of links.
     """
     texts = [re.sub(r"\]\([^)]*\)", "]", cell.source) for cell in book.cells if cell.cell_type == "markdown"]
-    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    code = [cell for cell in book.cells if cell.cell_type == "code" and not UNREAD & set(cell.metadata.get("tags", []))]
     words = sum(len(re.findall(r"\w[\w'.-]*", text)) for text in texts)
-    lines = sum(bool(line.strip()) for cell in cells for line in cell.source.splitlines())
-    figures = sum("image/png" in output.get("data", {}) for cell in cells for output in cell.outputs)
-    return 5 * math.ceil((words / WORDS + lines / LINES + figures / FIGURES) / 5)
+    lines = sum(bool(line.strip()) for cell in code for line in cell.source.splitlines())
+    figures = sum("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
+    predictions = sum(text.count("**Predict first.**") for text in texts)
+    return 5 * math.ceil((words / WORDS + lines / LINES + FIGURE * figures + PREDICTION * predictions) / 5)
 
 
 def lesson_table(course: Course) -> str:

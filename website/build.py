@@ -23,7 +23,7 @@ from mpcourse import virtual  # noqa: E402
 from mpcourse.course.check.manifest import Course, Exercise, Lesson, load_course  # noqa: E402
 from mpcourse.course.check.stubs import stub_of  # noqa: E402
 from mpcourse.course.forkserver import python  # noqa: E402
-from tools.build import judged  # noqa: E402  no part of the package
+from tools.build import judged, lesson_texts, name_of  # noqa: E402  no part of the package
 from tools.readme import reading_minutes  # noqa: E402
 
 # What the reference shows: packages. Of `virtual`, the names that its users need.
@@ -34,6 +34,8 @@ ROOMS = (
 DOCS = ("install", "commands", "debugging", "several_machines", "published", "virtual_gpus", "teaching")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in DOCS), "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+# How the pages fold the cells that JupyterLab folds: MyST-NB's tag, and the text to click on.
+FOLDS = {"answer": ("hide-cell", "Show the answer"), "checked": ("hide-input", "Show the check")}
 LIVE = "*The picture shows one position of the controls. Run this lesson in JupyterLab, `mpcourse lab`, to move them.*"
 
 
@@ -107,14 +109,26 @@ def home_page(text: str, course: Course, rows: list[str]) -> str:
 
 
 def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
-    """Return the lesson as it is committed, with its figures described, and links to what the page needs in cells."""
-    book = nbformat.reads(judged(lesson.id)[1], as_version=4)
-    cells, section, number = [], lesson.title, 0
+    """Return the lesson's page: the lesson, links to its exercises, and places to run it."""
+    book = with_figures_described(lesson.id, lesson.title)
+    links = [f"[{e.name}](../exercises/{e.name}.md) {e.title}" for e in course.exercises if e.lesson == lesson.id]
+    book.cells.append(nbformat.v4.new_markdown_cell("## Exercises of this lesson\n\n- " + "\n- ".join(links)))
+    if places := places_to_run(lesson):
+        book.cells.insert(1, nbformat.v4.new_markdown_cell(places))
+    return book
+
+
+def with_figures_described(name: str, section: str) -> nbformat.NotebookNode:
+    """Return a lesson or an appendix as it is committed, with what its figures show, and its folds."""
+    book = nbformat.reads(judged(name)[1], as_version=4)
+    cells, number = [], 0
     for cell in book.cells:
         cells.append(cell)
         if cell.cell_type == "markdown":
             section = (re.findall(r"^##? (.+)$", cell.source, re.MULTILINE) or [section])[-1]
             continue
+        for tag in FOLDS.keys() & cell.metadata.get("tags", []):
+            cell.metadata.tags, cell.metadata["mystnb"] = [FOLDS[tag][0]], {"code_prompt_show": FOLDS[tag][1]}
         shown = [output for output in cell.outputs if "image/png" in output.get("data", {})]
         texts = [output for output in cell.outputs if "text/markdown" in output.get("data", {})]
         cell.outputs = [output for output in cell.outputs if output not in texts]
@@ -122,13 +136,9 @@ def lesson_book(lesson: Lesson, course: Course) -> nbformat.NotebookNode:
         if shown:
             number += 1
             alt = f"Figure {number}, in the section “{section}”: {described(cell.source)}"
-            cell.metadata["mystnb"] = {"image": {"alt": alt}}
+            cell.metadata["mystnb"] = {**cell.metadata.get("mystnb", {}), "image": {"alt": alt}}
         if any("Image object" in output.data.get("text/plain", "") for output in shown):
             cells.append(nbformat.v4.new_markdown_cell(LIVE))
-    links = [f"[{e.name}](../exercises/{e.name}.md) {e.title}" for e in course.exercises if e.lesson == lesson.id]
-    cells.append(nbformat.v4.new_markdown_cell("## Exercises of this lesson\n\n- " + "\n- ".join(links)))
-    if places := places_to_run(lesson):
-        cells.insert(1, nbformat.v4.new_markdown_cell(places))
     book.cells = cells
     return book
 
@@ -231,23 +241,32 @@ def toctree(names: list[str], hidden: bool = False) -> str:
     return "\n".join([options, *names, "```"])
 
 
+def write_lessons(course: Course, sources: Sources) -> tuple[list[str], list[str]]:
+    """Write the pages of lessons and appendices. Return their names, and the rows of the home page's table."""
+    rows = ["| lesson | question | exercises |", "|---|---|---|"]
+    books = {lesson.id: lesson_book(lesson, course) for lesson in course.lessons}
+    for lesson in course.lessons:
+        asked = [f"[{e.title}](exercises/{e.name}.md)" for e in course.exercises if e.lesson == lesson.id]
+        name = f"[{lesson.id[:2]} {lesson.title}](lessons/{lesson.id}.ipynb)"
+        rows.append(f"| {name} | {lesson.question} | {'<br>'.join(asked)} |")
+    appendices = [name for name in map(name_of, lesson_texts()) if name not in books]
+    books |= {name: with_figures_described(name, name) for name in appendices}
+    for name, book in books.items():
+        for cell in book.cells:
+            if cell.cell_type == "markdown":
+                cell.source = sources.with_links(cell.source, Path("lessons", name).parent.as_posix())
+        sources.write(f"lessons/{name}.ipynb", nbformat.writes(book))
+    return list(books), rows
+
+
 def write_sources(folder: Path) -> None:
     """Everything that Sphinx reads, anew."""
     shutil.rmtree(folder, ignore_errors=True)
     course, sources = load_course(ROOT), Sources(folder)
-    rows = ["| lesson | question | exercises |", "|---|---|---|"]
-    for lesson in course.lessons:
-        book = lesson_book(lesson, course)
-        for cell in book.cells:
-            if cell.cell_type == "markdown":
-                cell.source = sources.with_links(cell.source, "lessons")
-        sources.write(f"lessons/{lesson.id}.ipynb", nbformat.writes(book))
-        asked = [f"[{e.title}](exercises/{e.name}.md)" for e in course.exercises if e.lesson == lesson.id]
-        name = f"[{lesson.id[:2]} {lesson.title}](lessons/{lesson.id}.ipynb)"
-        rows.append(f"| {name} | {lesson.question} | {'<br>'.join(asked)} |")
+    lessons, rows = write_lessons(course, sources)
     for exercise in course.exercises:
         sources.write(f"exercises/{exercise.name}.md", exercise_page(course, exercise))
-    lessons, exercises = [lesson.id for lesson in course.lessons], [e.name for e in course.exercises]
+    exercises = [e.name for e in course.exercises]
     sources.write("lessons/index.md", f"# Lessons\n\n{toctree(lessons)}")
     sources.write("exercises/index.md", f"# Exercises\n\n{toctree(exercises)}")
     for room in ROOMS:

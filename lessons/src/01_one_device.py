@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 01 One device
 #
-# **What does one training step cost, in time and memory?** About 35 minutes to read, and 30 for its exercise.
+# **What does one training step cost, in time and memory?** About 55 minutes to read, and 30 for its exercise.
 #
 # Every later lesson takes one training step and splits it: over devices, over time, over machines. A split pays when
 # it saves more than it costs. So we must know first what one step costs on one device.

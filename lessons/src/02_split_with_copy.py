@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 02 Split with copy
 #
-# **What if one layer's work is split over two GPUs?** About 30 minutes to read, and 70 for its exercises.
+# **What if one layer's work is split over two GPUs?** About 55 minutes to read, and 70 for its exercises.
 #
 # To divide one network among devices is **model parallelism**. It has two kinds: whole layers on different devices
 # (**inter-layer**, lesson 03), or each layer cut in pieces (**intra-layer**, this lesson).

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 03 Split by layers
 #
-# **What if the network does not fit?** About 25 minutes to read, and 50 for its exercises.
+# **What if the network does not fit?** About 50 minutes to read, and 50 for its exercises.
 #
 # In March 2020 an article trained ResNet-50 on random images of 1024x1024 pixels, ten at a time, on two Tesla P100 with
 # 16 GB each. On one, we shall see, it would not have fitted. The first half of the layers went to one GPU, the second

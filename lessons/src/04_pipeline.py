@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 04 Pipeline
 #
-# **Why is one GPU always waiting?** About 30 minutes to read, and 85 for its exercises.
+# **Why is one GPU always waiting?** About 50 minutes to read, and 85 for its exercises.
 #
 # A tutorial of PyTorch trains ResNet-50 for three batches, which takes 3.75 seconds on one GPU. Cut in two, on two
 # GPUs, the network takes 4.02 seconds: twice the hardware, and slower. Then each batch is cut, too, into splits of 12

@@ -1,13 +1,20 @@
 # %% [markdown]
 # # 05 All-reduce by hand
 #
-# **How do ranks agree on a sum?** About 35 minutes to read, and 90 for its exercises.
+# **How do ranks agree on a sum?** About 55 minutes to read, and 90 for its exercises.
 #
 # Each of 256 processes has a gradient of 25 million elements of float32, and all of them need the sum of all gradients.
-# That is an all-reduce. If each process sends its gradient to all others, each sends 25 GB. In a ring each sends 0.2
-# GB, and no algorithm in which only the processes add needs less.
+# That is an all-reduce. If each process sends its gradient to all others, each sends 25.5 GB. In a ring each process
+# sends 0.2 GB. No algorithm needs less, unless something other than the processes, such as a network switch, does the
+# additions.
 #
-# On the way the lesson shows how processes communicate, why they hang, and what a message costs.
+# After this lesson you can
+#
+# - write an all-reduce that works for any number of ranks and any length of the array;
+# - explain why a program of two ranks hangs, and find the fault before it causes a hang;
+# - predict the time of an all-reduce from the number of its rounds and bytes, and choose an algorithm by this
+#   prediction;
+# - call the same operations in PyTorch.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
 from mpcourse.course.learner import panel
@@ -16,7 +23,6 @@ panel.show("05_mpi_allreduce")
 
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
-import json
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -28,18 +34,18 @@ from mpcourse.collectives import ALGORITHMS, hierarchical_allreduce, ring_allred
 from mpcourse.collectives.cost import Cost, crossovers, seconds
 from mpcourse.virtual import LINKS, MPI, ClusterError, Deadlock, Topology, run
 
-N = 1_000_000  # elements a rank
+N = 1_000_000  # elements of each rank's array
 
 
 # %% [markdown]
-# ## A rank
+# ## Ranks in a notebook
 #
-# `mpirun -np 3 python program.py` starts the same program three times. Each process is a rank: it has a number, memory
-# of its own, and a communicator, through which it exchanges messages.
+# `mpirun -np 3 python program.py` starts the same program three times. Each process is a rank. It has a number, memory
+# of its own, and a communicator, through which it exchanges messages with the other ranks.
 #
-# A notebook is one process. So here ranks are virtual: `run(program, 3)` calls `program(comm)` on three virtual ranks,
-# and `comm` has mpi4py's methods. The same function runs under mpirun. If it uses `MPI`, import that from mpi4py then,
-# in place of `mpcourse.virtual`.
+# A notebook is a single process, so this lesson uses virtual ranks. `run(program, 3)` calls `program(comm)` on three of
+# them, where `comm` has mpi4py's methods. The same function runs under `mpirun`; there, import `MPI` from mpi4py
+# instead of from `mpcourse.virtual`.
 
 # %%
 def hello(comm):
@@ -48,38 +54,38 @@ def hello(comm):
             print(f"rank 0 got {comm.recv(source=source)!r}")
     else:
         comm.send(f"greetings from rank {comm.rank}", dest=0)
-    return comm.rank
 
 
-done = run(hello, 3)
-assert done.results == [0, 1, 2] and done.messages.sum() == 2
+run(hello, 3)
+None
 
 
 # %% [markdown]
-# Lower-case methods send any object, pickled. Upper-case ones send memory as it is: `comm.Send(x, dest)`, and
-# `comm.Recv(y, source)` writes into `y`. Training uses the second kind. A message carries a number, its tag (0 by
-# default); a receive accepts any tag unless one is given.
+# The lower-case methods `send` and `recv` take any Python object and pickle it. The upper-case methods send memory as
+# it is: `comm.Send(x, dest)` sends the array `x`, and `comm.Recv(y, source)` writes what arrives into the array `y`.
+# Training uses the upper-case methods.
 #
-# MPI has a call for what this lesson builds by hand. It is a **collective** call: all ranks make it together.
+# MPI has a ready-made call for the all-reduce that this lesson builds by hand. It is a **collective** call, which all
+# ranks of a communicator make together.
 
 # %%
 def mean_by_call(comm):
     x = np.full(3, comm.rank + 1.0)
-    comm.Allreduce(MPI.IN_PLACE, x)  # the sum of all x, on all ranks; torch.distributed.all_reduce does the same
+    comm.Allreduce(MPI.IN_PLACE, x)  # afterwards x is the sum of all x, on every rank
     return x / comm.size
 
 
-assert all((x == 2.0).all() for x in run(mean_by_call, 3).results)
+run(mean_by_call, 3).results
 
 
 # %% [markdown]
-# ## Eight collectives
+# ## The collectives
 #
-# Data parallelism needs the all-reduce, and a **broadcast** in the beginning. ZeRO (lesson 11) and other kinds of
-# parallelism need the others: **reduce**, **scatter**, **gather**, **all-gather**, **reduce-scatter** and
-# **all-to-all**. The next cell runs them on four ranks. In the picture each box is an element of a rank's array. Its
-# colour and its letter are the rank that it comes from (A is rank 0), its digit the place that it had there. A striped
-# box is a sum over ranks. A white box holds nothing that matters.
+# Data parallelism needs an all-reduce in each step, and one **broadcast** at the start. Later lessons need three more
+# collectives: ZeRO uses **all-gather** and **reduce-scatter**, and mixture-of-experts models use **all-to-all**. The
+# next cell runs eight collectives on four ranks. In the figure each box is one element of a rank's array. Its letter
+# and its colour name the rank that it comes from (A is rank 0), and its digit is its place in that rank's array. A
+# striped box is a sum over ranks. A white box holds nothing of interest.
 
 # %%
 def before_and_after(call, before):
@@ -92,7 +98,7 @@ def before_and_after(call, before):
 
 
 def broadcast(comm, x, y):
-    comm.Bcast(x)  # rank 0 is the root, unless another one is named
+    comm.Bcast(x)  # from rank 0, unless the call names another root
     y[:] = x
 
 
@@ -124,36 +130,42 @@ def all_to_all(comm, x, y):
     comm.Alltoall(x, y)
 
 
-each = plot.marked(4)
-root, one = each.copy(), each.copy()
-root[1:], one[:, 1:] = 0, 0  # what rank 0 alone has; and an element of each rank
+everywhere = plot.marked(4)  # all ranks have a whole array
+root, first = everywhere.copy(), everywhere.copy()
+root[1:], first[:, 1:] = 0, 0  # only rank 0 has an array; each rank has one element
 given = (
-    (broadcast, root), (reduce, each), (scatter, root), (gather, one),
-    (all_gather, one), (reduce_scatter, each), (all_reduce, each), (all_to_all, each),
+    (broadcast, root), (reduce, everywhere), (scatter, root), (gather, first),
+    (all_gather, first), (reduce_scatter, everywhere), (all_reduce, everywhere), (all_to_all, everywhere),
 )  # fmt: skip
 found = {call.__name__.replace("_", "-"): before_and_after(call, before) for call, before in given}
 plot.collectives(found, "What each rank has before the call, and after it")
 None
 
 # %% [markdown]
-# **Predict first.** An all-reduce can be made of two other collectives, one after the other. There are two such pairs.
-# Which?
+# **Predict first.** An all-reduce can be built from two simpler collectives, called one after the other. There are two
+# such pairs. Which are they?
 
-# %%
+# %% tags=["answer"]
+# answer
 _, summed = found["all-reduce"]
 _, by_root = before_and_after(broadcast, found["reduce"][1])
 _, by_shares = before_and_after(all_gather, found["reduce-scatter"][1])
-assert (by_root == summed).all() and (by_shares == summed).all()
-print("reduce, then broadcast; and reduce-scatter, then all-gather")
+print("reduce, then broadcast:        ", "equal" if (by_root == summed).all() else "different")
+print("reduce-scatter, then all-gather:", "equal" if (by_shares == summed).all() else "different")
 
 
 # %% [markdown]
-# In the first pair all of the sum has to be added up by rank 0 and leave it again. In the second pair each rank adds up
-# a share. ZeRO uses the two halves of the second pair separately.
+# <details><summary>Why</summary>
+#
+# Reduce, then broadcast: one rank gets the whole sum and sends it to all. Reduce-scatter, then all-gather: each rank
+# computes the sum of its share, and then all ranks collect the shares. In the first pair the whole sum passes through
+# rank 0; in the second the ranks divide the work. ZeRO (lesson 11) uses the two halves of the second pair separately.
+#
+# </details>
 #
 # ## A deadlock
 #
-# Two ranks exchange arrays. Each of them sends first, and then receives.
+# Two ranks exchange arrays. Each rank sends first, and then receives.
 
 # %%
 def swap(comm, n):
@@ -176,29 +188,35 @@ plot.deadlock(stuck)
 None
 
 # %% [markdown]
-# (`cell:4` is line 4 of the cell that was run. An arrow leads to the rank that is waited for.)
+# (`cell:4` is line 4 of the cell above. An arrow points from a rank to the rank that it waits for.)
 #
-# On virtual ranks `Send` returns once its receiver has begun to receive. Both ranks wait for that, and neither of them
-# receives before its own `Send` has returned. MPI's standard allows a `Send` to wait for its receiver.
+# On virtual ranks `Send` returns when the receiver has begun to receive. Both ranks wait for that moment, and neither
+# receives before its own `Send` has returned. So both wait for ever. The MPI standard allows `Send` to wait in this
+# way, but does not require it. This makes the fault dangerous: most MPI libraries send short messages by the **eager**
+# protocol, in which they copy the message, and `Send` returns at once. Only for a longer message does `Send` wait for
+# the receiver. The same program therefore works with a small model and hangs with a large one.
 #
-# The standard does not require it to wait, and that is the danger. Most implementations of MPI copy a short message and
-# let the sender continue, which is called the **eager** protocol. Only a longer message waits for its receiver, which
-# is called **rendezvous**. So the same program works until it is used for a larger model. Virtual ranks copy nothing by
-# default. With `eager=n`, messages of fewer than n bytes do not wait.
+# By default virtual ranks copy nothing, so they show the fault for messages of any length. With `eager=65536`, `Send`
+# does not wait if the message is shorter than 65 536 bytes.
 
 # %%
-works = run(lambda comm: swap(comm, 1000), 2, eager=65536)
-assert works.results == [1.0, 0.0]
-try:
-    run(lambda comm: swap(comm, 10_000), 2, eager=65536)
-except Deadlock:
-    print("8 kB pass by luck; 80 kB hang")
+for n in (1000, 10_000):
+    try:
+        run(lambda comm, n=n: swap(comm, n), 2, eager=65536)
+        print(f"{8 * n:6} bytes: works")
+    except Deadlock:
+        print(f"{8 * n:6} bytes: hangs")
 
 
 # %% [markdown]
-# There are two ways out. `Sendrecv` sends and receives at the same time. The **non-blocking** `Isend` and `Irecv` only
-# start a transfer, and return a request at once (in PyTorch that is the `Work` that `async_op=True` returns). Until the
-# request's `Wait` has returned, do not change the array that is sent, nor read the one that is received.
+# MPI has a method that also shows the fault in a real program. `Ssend` always waits for its receiver. Replace each
+# `Send` of a program by `Ssend` and run it once with small arrays. If the program runs to its end, it does not rely on
+# MPI's copies of short messages.
+#
+# There are two ways to repair the exchange. `Sendrecv` sends and receives at the same time. The **non-blocking** calls
+# `Isend` and `Irecv` only start a transfer, and return at once with a *request*, a handle for the transfer (PyTorch
+# calls it `Work`). Until the request's `Wait` has returned, do not change the array being sent or read the array being
+# received.
 
 # %%
 def swap_at_once(comm, n):
@@ -210,17 +228,18 @@ def swap_at_once(comm, n):
     return theirs[0], again[0]
 
 
-assert run(lambda comm: swap_at_once(comm, 10_000), 2).results == [(1.0, 1.0), (0.0, 0.0)]
+run(lambda comm: swap_at_once(comm, 10_000), 2).results
 
 
 # %% [markdown]
-# Exercise [`e05_exchange`](../exercises/e05_exchange.py): each rank sends an array to the next one, in a circle.
+# Exercise [`e05_exchange`](../exercises/e05_exchange.py): each rank sends an array to the next rank, in a circle.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e05_exchange
 
 # %% [markdown]
-# Virtual ranks name other mistakes, too. With real MPI these end with an error code, hang, or continue with wrong data.
+# Virtual ranks report other mistakes as well. Under real MPI each of these four programs ends with an error code,
+# hangs, or continues with wrong data.
 
 # %%
 def too_long(comm):
@@ -257,13 +276,13 @@ for program in (too_long, other_type, no_wait, one_without):
 # %% [markdown]
 # ## The naive all-reduce
 #
-# All ranks send their arrays to rank 0, which adds them up and sends the sum to all. The next cell does so with eight
-# ranks and a million elements on each. Each rank has one link into the network, of 10 Gbit/s each way (**full
-# duplex**): it sends one message at a time and receives one at a time, and may do both at once.
+# In the naive algorithm all ranks send their arrays to rank 0, which adds them and sends the sum back to all. The next
+# cell runs it on eight ranks with a million float64 elements each. Each rank has one link of 10 Gbit/s into the
+# network. It sends one message at a time and receives one at a time, and can do both at once.
 
 # %%
 def summing(function, p=8, n=N, link="10 GbE"):
-    """All ranks sum arrays of n elements by `function`; the run, once its result has been checked."""
+    """Let p ranks sum arrays of n elements by `function`. Return the run once the result has been checked."""
 
     def program(comm):
         x = np.random.default_rng(comm.rank).standard_normal(n)
@@ -278,38 +297,39 @@ def summing(function, p=8, n=N, link="10 GbE"):
 
 naive = summing(ALGORITHMS["naive"])
 link = LINKS["10 GbE"]
-print(f"one array over this link: {1e3 * link.seconds(8 * N):.1f} ms ({link.bandwidth / 1e9:.2f} GB/s net)")
+print(f"one array over one link: {1e3 * link.seconds(8 * N):.1f} ms, at {link.bandwidth / 1e9:.2f} GB/s")
 print(f"the sum: {1e3 * naive.seconds:.0f} ms")
-plot.traffic(naive.events, "Reduce and broadcast, naively: everything passes rank 0")
+plot.sent(naive.events, "Naive: rank 0 sends and receives seven arrays of 8 MB")
 None
 
 # %% [markdown]
-# Rank 0 sends and receives seven arrays. Its link is the bottleneck, and the others wait. With 256 ranks it would be
-# 255 arrays.
+# The link of rank 0 is the bottleneck, and the other ranks wait. With 256 ranks rank 0 would receive and send 255
+# arrays.
 #
 # ## The ring
 #
-# Each of p ranks has an array x, which it cuts into p chunks. In a **ring all-reduce** each rank sends to the next one
-# only, and the last one to rank 0.
+# In a **ring all-reduce** each rank sends only to the next rank, and the last rank sends to rank 0. Each of the p ranks
+# cuts its array x into p chunks. The algorithm has two halves.
 #
-# - In p - 1 rounds each rank sends a chunk to the next rank, receives another chunk from the rank before, and **adds**
-#   it to its own. This half is a reduce-scatter.
-# - In p - 1 more rounds each rank sends a complete chunk, receives another one, and **keeps** it. This half is an
-#   all-gather.
+# - For p - 1 rounds each rank sends one chunk to the next rank, receives another chunk from the previous rank, and
+#   *adds* it to its own copy of the same chunk. This half is a reduce-scatter.
+# - For p - 1 more rounds each rank sends a finished chunk, one that is summed over all ranks, receives another one, and
+#   *keeps* it. This half is an all-gather.
 #
-# In the picture a box is a chunk, and a column holds the same chunk of all ranks. A stripe in a box stands for a rank
-# whose elements are in that chunk's sum.
+# The next figure shows it for four ranks. A column holds the same chunk on all ranks. A box with several stripes is a
+# sum, with one stripe for each rank that has been added.
 
 # %%
 counts = rounds(ring_allreduce, 4)
-assert (counts[-1] == 1).all()
 plot.chunks(counts, title="The ring with four ranks: three rounds that add, three that copy")
 None
 
 
 # %% [markdown]
-# In round 1 rank 0 sends its chunk 0 to rank 1. In round 2 rank 1 sends its chunk 0, which is the sum of two now, to
-# rank 2, and so on. After round 3 each rank holds one complete chunk. From then on complete chunks are sent.
+# Follow chunk 0. In round 1 rank 0 sends its chunk 0 to rank 1, which adds it to its own. In round 2 rank 1 sends this
+# sum of two to rank 2, and in round 3 rank 2 sends a sum of three to rank 3. Now rank 3 holds the finished chunk 0.
+# In general rank r sends chunk r in the first round, and in each later round the chunk that it received last. After
+# round p - 1 each rank holds one finished chunk, and from then on finished chunks travel round the ring.
 #
 # Step through the rounds with the sliders, also with other numbers of ranks and other algorithms.
 
@@ -323,36 +343,45 @@ def one_round(algorithm="ring", ranks=4, after=1):
 plot.sliders(one_round, algorithm=list(ALGORITHMS), ranks=[2, 3, 4, 5, 6, 7, 8], after=list(range(15)))
 
 # %% [markdown]
-# **Predict first.** Let x have n bytes. With eight ranks every rank sends an eighth of x in every round. How many bytes
-# does a rank send in all, and how many would it send with 256 ranks?
+# **Predict first.** Let x have n bytes. With eight ranks each rank sends an eighth of x in each round. How many bytes
+# does a rank send in all? How many would it send with 256 ranks?
 
-# %%
+# %% tags=["answer"]
+# answer
 ring = summing(ring_allreduce)
 print(f"naive {1e3 * naive.seconds:.0f} ms, ring {1e3 * ring.seconds:.1f} ms")
 for name, done in (("naive", naive), ("ring", ring)):
     print(f"{name}: the busiest rank sends {done.traffic.sum(axis=1).max() / N / 8:.2f} n")
-assert naive.seconds > 7 * ring.seconds
-assert ring.traffic.sum(axis=1).tolist() == [1.75 * 8 * N] * 8
-plot.traffic(ring.events, "The ring: every rank sends the same, to the next one only")
+plot.sent(ring.events, "Ring: every rank sends 14 MB to the next rank")
 None
 
+# %% tags=["checked"]
+# checked: on eight ranks the ring is more than seven times as fast, and each rank sends 1.75 n
+assert naive.seconds > 7 * ring.seconds
+assert ring.traffic.sum(axis=1).tolist() == [1.75 * 8 * N] * 8
+
 # %% [markdown]
-# Each rank sends 2 (p - 1) chunks of n / p bytes: **2 n (p - 1) / p** bytes. With 8 ranks that is 1.75 n, with 256 it
-# is 1.99 n, so it hardly grows. In any algorithm in which only the ranks add, the rank that sends most sends at least
-# as much (Patarasuk & Yuan, 2009).
+# <details><summary>Why</summary>
 #
-# If x has fewer than p elements, or p does not divide their number, some chunks are empty, or longer than others. The
-# next cell counts the bytes that three ranks send.
+# Each rank sends 2 (p - 1) chunks of n / p bytes, that is, **2 n (p - 1) / p** bytes in all. With 8 ranks this is 1.75
+# n, and with 256 ranks 1.99 n: the number hardly grows. Patarasuk and Yuan proved that this is optimal. In every
+# algorithm that leaves the additions to the ranks, at least one rank must send this many bytes (*Bandwidth optimal
+# all-reduce algorithms for clusters of workstations*, 2009, <https://doi.org/10.1016/j.jpdc.2008.09.002>).
+# <https://doi.org/10.1016/j.jpdc.2008.09.002>).
+#
+# </details>
+#
+# If p does not divide the number of elements, some chunks are longer than others. If there are fewer elements than
+# ranks, some chunks are empty. The next cell counts the bytes that three ranks send.
 
 # %%
 print("elements  bytes sent by ranks 0, 1, 2  2 n (p - 1) / p bytes")
 for n in (12, 11, 3, 2, 1, 0):
     sent = summing(ring_allreduce, 3, n).traffic.sum(axis=1)
-    assert sent.sum() == 4 * n * 8 and all(abs(s - 8 * 4 * n / 3) <= 2 * 8 for s in sent)
     print(f"{n:7} {sent[0]:9} {sent[1]:6} {sent[2]:6} {8 * 4 * n / 3:20.1f}")
 
 # %% [markdown]
-# Exercise [`e05_ring_allreduce`](../exercises/e05_ring_allreduce.py): write it. The checker counts every byte.
+# Exercise [`e05_ring_allreduce`](../exercises/e05_ring_allreduce.py): write the ring. The checker counts every byte.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e05_ring_allreduce
@@ -360,56 +389,59 @@ for n in (12, 11, 3, 2, 1, 0):
 # %% [markdown]
 # ## What a message costs
 #
-# Sending n bytes takes **alpha + n beta** seconds: the latency alpha, and the inverse bandwidth beta for each byte.
-# Adding a byte takes gamma. So for an x of n bytes the ring takes
+# A message of n bytes takes **alpha + n beta** seconds. Alpha is the latency. Beta is the time per byte, the inverse of
+# the bandwidth. Adding takes gamma seconds per byte. For an array of n bytes the ring therefore takes
 #
 # $$2 (p - 1) \alpha + 2 n \frac{p - 1}{p} \beta + n \frac{p - 1}{p} \gamma$$
 #
-# The virtual clock agrees to within 0.1 %. (Adding takes no time on it.)
+# The virtual clock computes the time that the messages would take over the given links; it does not measure anything.
+# Additions take no time on it. The formula and this clock agree to within 0.1 %.
 
 # %%
 cost = Cost(alpha=link.latency, beta=1 / link.bandwidth)
 for p in (2, 3, 7, 8):
     by_clock, by_formula = summing(ring_allreduce, p).seconds, seconds("ring", p, 8 * N, cost)
     assert abs(by_clock / by_formula - 1) < 1e-3
-    print(f"{p} ranks: {1e3 * by_clock:.3f} ms on the clock, {1e3 * by_formula:.3f} ms by formula")
-assert round(seconds("ring", 256, 64, cost) / cost.alpha, 1) == 510
+    print(f"{p} ranks: {1e3 * by_clock:.3f} ms on the clock, {1e3 * by_formula:.3f} ms by the formula")
+print(f"64 bytes on 256 ranks: {seconds('ring', 256, 64, cost) / cost.alpha:.0f} times the latency")
 
 # %% [markdown]
-# For short arrays the ring is slow: with 64 bytes on 256 ranks it takes 510 times the latency, and hardly anything
-# else.
+# The last line shows where the ring is slow. For a short array on 256 ranks its time is 510 latencies and almost
+# nothing else.
 #
-# **Recursive doubling** takes 8 rounds on 256 ranks. In the first round neighbours exchange all of x and add, in the
-# second round ranks two apart do, in the third ranks four apart. After k rounds each rank has the sum of 2^k ranks'
-# arrays.
+# **Recursive doubling** needs only 8 rounds for 256 ranks. In round 1 ranks 0 and 1 exchange their whole arrays and add
+# them, and so do ranks 2 and 3, and so on. In round 2 each rank does the same with the rank at distance two, in round 3
+# with the rank at distance four. After round k each rank holds the sum of `2**k` arrays. The partner of rank r in round
+# k is `r ^ 2**(k - 1)`, where `^` is Python's exclusive or: the two numbers differ in one binary digit.
 
 # %%
-plot.chunks(rounds(ALGORITHMS["doubling"], 4, 1), title="Recursive doubling: each round doubles who is in the sum")
+plot.chunks(rounds(ALGORITHMS["doubling"], 4, 1), title="Recursive doubling: each round doubles the ranks in the sum")
 None
 
 # %%
-plot.chunks(rounds(ALGORITHMS["doubling"], 6, 1), title="Six ranks: two give their arrays away, and wait")
+plot.chunks(rounds(ALGORITHMS["doubling"], 6, 1), title="Six ranks: two of them give their arrays away, and wait")
 None
 
 # %% [markdown]
-# Six is no power of two. So ranks 0 and 2 send their arrays to 1 and 3. Four ranks are left, 1, 3, 4 and 5, which
-# exchange as above (4 and 5 already in round 1, for they need nothing of the others). In the last round 1 and 3 send
-# the sum back. It does not matter which ranks give their arrays away.
+# Six is not a power of two. So ranks 0 and 2 first send their arrays to ranks 1 and 3. Then four ranks are left (1, 3,
+# 4 and 5), which exchange as above. In the last round, ranks 1 and 3 send the sum back. (Ranks 4 and 5 can already
+# exchange in round 1, because they need nothing from the others.)
 #
-# Recursive doubling has few rounds and sends many bytes: n in each round. A **tree** adds up pairs, then pairs of
-# pairs, up to rank 0, and sends the sum down in the same way, which takes twice as many rounds.
-#
-# **Rabenseifner's algorithm** (2004) has few rounds and sends few bytes. In the first round each rank splits x in
-# halves with its neighbour: it sends one half, and adds what it receives to the other. In the next round it splits its
-# half with a rank two apart, then its quarter with a rank four apart, and so on. That makes a reduce-scatter, and an
-# all-gather in the reverse order follows.
+# Recursive doubling has few rounds, but in each of them a rank sends all n bytes. **Rabenseifner's algorithm** has few
+# rounds and sends few bytes. In round 1 each rank and its neighbour split the array: the rank sends one half, and adds
+# what it receives to the other half. In round 2 it splits its half with the rank at distance two, then its quarter with
+# the rank at distance four. That is a reduce-scatter. An all-gather in the reverse order completes the all-reduce
+# (Rolf Rabenseifner, *Optimization of Collective Reduction Operations*, 2004,
+# <https://doi.org/10.1007/978-3-540-24685-5_1>).
 
 # %%
 plot.chunks(rounds(ALGORITHMS["rabenseifner"], 4), title="Rabenseifner: halves, quarters, and back")
 None
 
 # %% [markdown]
-# The next cell runs all five algorithms on 16 ranks with 10 Gbit/s, and reads the virtual clock.
+# The next cell runs five algorithms on 16 ranks with links of 10 Gbit/s, and reads the virtual clock. In the fifth
+# algorithm, the **tree**, ranks first add their arrays in pairs, then the sums in pairs, until rank 0 has the total.
+# The total goes back along the same path in reverse.
 
 # %%
 SIZES = [2**k for k in range(3, 22, 2)]
@@ -417,62 +449,67 @@ names = ["naive", "tree", "doubling", "rabenseifner", "ring"]
 table = {name: [1e6 * summing(ALGORITHMS[name], 16, nbytes // 8).seconds for nbytes in SIZES] for name in names}
 title = "16 ranks: few rounds win for short arrays, few bytes for long ones"
 plot.label_bytes(plot.lines(SIZES, table, "bytes", "microseconds", title, log_y=True), SIZES)
-None
+print("by formula, 16 ranks:", ", ".join(f"{name} from {nbytes} B on" for nbytes, name in crossovers(16, cost)))
 
-# %%
+# %% tags=["checked"]
+# checked: all formulas hold to within 5 %, and Rabenseifner's algorithm is never slower than the ring here
 for name in names[1:]:
     for nbytes, us in zip(SIZES, table[name]):
         assert abs(us / (1e6 * seconds(name, 16, nbytes, cost)) - 1) < 0.05
 assert all(a <= b for a, b in zip(table["rabenseifner"], table["ring"]))
-print("by formula, 16 ranks:", ", ".join(f"{name} from {nbytes} B on" for nbytes, name in crossovers(16, cost)))
 
 # %% [markdown]
-# Why are rings used at all, if Rabenseifner's algorithm is never slower here? The first reason is that this p is a
-# power of two. Otherwise some ranks send all of their array to another rank first, and get the sum back in the end. All
-# ranks wait for that, and it takes the time of 2 n bytes. The second reason is that here any two ranks have the same
-# link between them. Real networks have fast and slow links, some of which ranks share: that is the network's
-# **topology**. A ring needs fast links between neighbours only.
+# Rabenseifner's algorithm is never slower than the ring in this figure. Libraries use rings nevertheless, for two
+# reasons. First, Rabenseifner's algorithm is at its best here, because 16 is a power of two. For any other number, some
+# ranks first send their whole array to another rank and get the sum back at the end. These two transfers take as long
+# as sending 2 n bytes. The next cell shows it for seven ranks. Second, all links are equally fast here, and no two
+# messages share one. A real network has fast and slow links, and several ranks may share a link. How the links join the
+# ranks is the network's **topology**. A ring needs fast links between neighbours only.
 
 # %%
 for name in ("rabenseifner", "ring"):
     done = summing(ALGORITHMS[name], 7)
-    print(f"7 ranks, {name:12} {1e3 * done.seconds:.1f} ms, busiest sends {done.traffic.sum(1).max() / N / 8:.2f} n")
-assert done.seconds < 0.6 * summing(ALGORITHMS["rabenseifner"], 7).seconds
+    most = done.traffic.sum(axis=1).max() / N / 8
+    print(f"7 ranks, {name:12} {1e3 * done.seconds:.1f} ms; the busiest rank sends {most:.2f} n")
 
 # %% [markdown]
-# Exercise [`e05_recursive_doubling`](../exercises/e05_recursive_doubling.py): write it, for any number of ranks.
+# Exercise [`e05_recursive_doubling`](../exercises/e05_recursive_doubling.py): write it for any number of ranks.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e05_recursive_doubling
 
 # %% [markdown]
-# ## Nodes
+# ## Machines
 #
-# Four machines (nodes) have four GPUs each, and a rank for each GPU. Ranks of one machine are joined by NVLink. Each
-# machine has one link of 10 Gbit/s to the others, which its four ranks share. In a ring in the order of ranks this link
-# carries one message a round. In the last two rounds of recursive doubling all four ranks exchange with another machine
-# at once, so four messages share the link. The next cell runs several algorithms with 200 000 elements on each rank,
-# which are n bytes.
+# There are four machines with four GPUs each, and one rank for each GPU. NVLink joins the ranks inside a machine. Each
+# machine has one link of 10 Gbit/s to the other machines, which its four ranks share. In a ring that follows the rank
+# numbers, this link carries one message at a time in each direction. In the last two rounds of recursive doubling all
+# four ranks exchange with another machine, so four messages share the link.
 #
-# **Predict first.** In Rabenseifner's algorithm partners may also be paired in the opposite order, the farthest first
-# (`far_first`). Every rank then sends as many bytes in as many rounds. Does the order change the time? And does it
-# matter which machine has which ranks?
+# **Predict first.** Rabenseifner's algorithm can also begin with the farthest partner and end with the nearest
+# (`far_first`). Each rank then sends the same number of bytes in the same number of rounds. Does the order change the
+# time? Does it matter whether the first machine has ranks 0 to 3 ("machine by machine") or ranks 0, 4, 8 and 12 ("in
+# turn")?
 
-# %%
-nodes = Topology(nodes=[rank // 4 for rank in range(16)], inside="NVLink 1", between="10 GbE")
+# %% tags=["answer"]
+# answer
+n = N // 5
+by_machine = Topology(nodes=[rank // 4 for rank in range(16)], inside="NVLink 1", between="10 GbE")
+in_turn = Topology(nodes=[rank % 4 for rank in range(16)], inside="NVLink 1", between="10 GbE")
 far_first = partial(ALGORITHMS["rabenseifner"], far_first=True)
 ways = {name: ALGORITHMS[name] for name in ("doubling", "ring", "rabenseifner")}
 ways |= {"rabenseifner, far first": far_first, "two levels": hierarchical_allreduce}
-in_turn = Topology(nodes=[rank % 4 for rank in range(16)], inside="NVLink 1", between="10 GbE")
 took = {}
 for name, way in ways.items():
-    for placed, topology in (("machine by machine", nodes), ("in turn", in_turn)):
-        done = summing(way, 16, N // 5, topology)
-        away = np.not_equal.outer(topology.nodes, topology.nodes)  # from one machine to another
+    for placed, topology in (("machine by machine", by_machine), ("in turn", in_turn)):
+        done = summing(way, 16, n, topology)
+        away = np.not_equal.outer(topology.nodes, topology.nodes)  # messages from one machine to another
         left = [(done.traffic * away)[np.equal(topology.nodes, node)].sum() for node in range(4)]
-        wire = max(left) / (8 * N // 5)
         took[name, placed] = 1e3 * done.seconds
-        print(f"{name:24} ranks {placed:19} {took[name, placed]:5.1f} ms, {wire:5.2f} n leave a machine")
+        print(f"{name:24} {placed:19} {took[name, placed]:5.1f} ms, {max(left) / (8 * n):5.2f} n leave a machine")
+
+# %% tags=["checked"]
+# checked: the order costs more than a factor of three, and two levels do not depend on the placement
 near, far = (took[name, "machine by machine"] for name in ("rabenseifner", "rabenseifner, far first"))
 assert far > 3 * near and took["rabenseifner", "in turn"] > 3 * took["rabenseifner, far first", "in turn"]
 two_levels = [took["two levels", placed] for placed in ("machine by machine", "in turn")]
@@ -480,22 +517,28 @@ assert max(two_levels) < 1.1 * near and max(two_levels) < 1.1 * min(two_levels)
 
 
 # %% [markdown]
-# Both matter. The longest messages are half the array. With the nearest partners first they stay inside a machine, and
-# only eighths and sixteenths leave it. With the farthest first, halves and quarters leave it: four times the bytes, and
-# more than three times the time (the latency of the rounds does not grow). So the order of the rounds has to suit the
-# topology. Nearest first is the published order, and MPICH's. It is of use only if ranks are numbered machine by
-# machine. If a launcher places ranks on machines in turn, the partner with the nearest number is on another machine. A
-# ring then sends everything over the network.
+# <details><summary>Why</summary>
 #
-# A **hierarchical all-reduce** ("two levels") does not depend on how ranks are numbered. It sums inside each machine;
-# then one rank of each machine exchanges with those of the others; then it broadcasts the sum inside each machine.
-# ChainerMN's communicator of that name does this.
+# Both the order of the partners and the placement of the ranks matter. The longest messages are half of the array. If
+# the nearest partners come first, these messages stay inside a machine, and only eighths and sixteenths leave it. If
+# the farthest come first, halves and quarters leave it. These are four times as many bytes, and they take more than
+# three times as long. If ranks are placed in turn, the nearest partner is on another machine, and far-first is the
+# better order; a ring then sends every message over the network. The MPI library MPICH begins with the nearest partner
+# (Thakur, Rabenseifner and Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005,
+# <https://doi.org/10.1177/1094342005051521>).
+#
+# </details>
+#
+# A **hierarchical all-reduce** ("two levels") first sums inside each machine. Then one rank of each machine takes part
+# in an all-reduce across the machines. Last, it broadcasts the result inside its machine. The time does not depend on
+# how the ranks are placed. ChainerMN, the library for data parallelism of lesson 06, has a communicator `hierarchical`
+# that works in this way.
 #
 # ## Which sum?
 #
-# Floating-point addition is not associative: (a + b) + c and a + (b + c) may differ in the last bits. So the result of
-# an all-reduce depends on the order in which the ranks' values are added. The next cell sums the same arrays on seven
-# ranks by each of the five algorithms.
+# Floating-point addition is not associative: (a + b) + c and a + (b + c) may differ in the last bits. The result of an
+# all-reduce therefore depends on the order of its additions. The next cell sums the same float32 arrays on seven ranks
+# by each of the five algorithms.
 
 # %%
 def sums(function, p, n=10_000):
@@ -508,34 +551,37 @@ def sums(function, p, n=10_000):
 
 
 by_name = {name: sums(function, 7) for name, function in ALGORITHMS.items()}
-exact = sum(np.random.default_rng(r).standard_normal(10_000).astype(np.float32).astype(float) for r in range(7))
 for name, results in by_name.items():
     alike = all(x.tobytes() == results[0].tobytes() for x in results)
     differ = int((results[0] != by_name["naive"][0]).sum())
-    off = float(np.abs(results[0] - exact).max())
-    print(f"{name:13} all ranks the same bits: {alike}. Differs from naive in {differ:4} of 10000, off by {off:.0e}")
-    assert alike and off < 7 * 2**-23 * 20
+    print(f"{name:13} same bits on all ranks: {alike}. {differ:4} of 10000 elements differ from the naive sum")
+
+# %% tags=["checked"]
+# checked: each sum is right to rounding, three algorithms add in the same order, and two in orders of their own
+exact = sum(np.random.default_rng(r).standard_normal(10_000).astype(np.float32).astype(float) for r in range(7))
+assert all(np.abs(results[0] - exact).max() < 7 * 2**-23 * 20 for results in by_name.values())
 tree = by_name["tree"][0]
 assert all(by_name[name][0].tobytes() == tree.tobytes() for name in ("doubling", "rabenseifner"))
 assert all(4000 < (by_name[name][0] != tree).sum() < 6000 for name in ("naive", "ring"))
 
 
 # %% [markdown]
-# There are two properties, and they are not the same.
+# Two properties must be kept apart.
 #
-# - **All ranks get the same bits.** The five algorithms have this property: each element is added up in one place and
-#   copied, or both partners add the same two values, and a + b is b + a. A ring in which every rank adds all arrays in
-#   the order of their arrival does not have it, as the next cell shows. With such a sum the replicas of a model slowly
-#   become different.
-# - **Each run gives the same bits.** This holds as long as the order of the additions is the same. Another algorithm
-#   may add in another order. Of the five here three add in the same order (the tree, doubling and Rabenseifner's). The
-#   results of the naive all-reduce and of the ring differ from theirs in about half of the elements. So a library that
-#   chooses its algorithm by size, or adds in the order of arrival, may not repeat its own result. MPI's standard
-#   recommends that the same call gives the same bits again, but does not require it.
+# - **All ranks get the same bits.** All five algorithms have this property. Either each element is added on one rank
+#   and copied to the others, or two partners add the same two values, and a + b is b + a. A ring in which each rank
+#   adds the arrays in the order of their arrival does not have it, as the next cell shows. With such a sum the replicas
+#   of a model drift apart.
+# - **Each run gives the same bits.** This holds as long as the order of the additions stays the same. The tree,
+#   recursive doubling and Rabenseifner's algorithm add in the same order; the naive sum and the ring differ from them
+#   in about half of the elements. A library that adds in the order of arrival may not repeat its own result. One that
+#   chooses its algorithm by the array's length may give the same element other bits in an array of another length. The
+#   MPI standard recommends that the same call gives the same bits again, but does not require it (MPI 4.1, section
+#   6.9.1, <https://www.mpi-forum.org/docs/mpi-4.1/mpi41-report.pdf>).
 
 # %%
 def each_in_its_own_order(comm, x):
-    """All arrays go round, and each rank adds them as they pass."""
+    """Let all arrays travel round the ring. Each rank adds them as they pass."""
     own = x.copy()
     for _ in range(comm.size - 1):
         comm.Sendrecv_replace(own, (comm.rank + 1) % comm.size, source=(comm.rank - 1) % comm.size)
@@ -543,93 +589,58 @@ def each_in_its_own_order(comm, x):
 
 
 results = sums(each_in_its_own_order, 7)
-differ = int((results[0] != results[3]).sum())
-print(f"ranks 0 and 3 differ in {differ} of 10000 elements")
-assert differ > 100
+print(f"ranks 0 and 3 differ in {int((results[0] != results[3]).sum())} of 10000 elements")
 
 # %% [markdown]
-# ## This machine
+# ## The same in PyTorch
 #
-# Now the ranks are real. Two processes measure their own alpha, beta and gamma: from long messages that go to and fro,
-# from adding, and from some all-reduces. Then they all-reduce arrays of many sizes: by doubling, by the ring, by MPI's
-# own `Allreduce`, by gloo, which PyTorch uses on CPUs, and by the course's own `allreduce`, of which more below. In
-# each of three runs these take turns. (With two ranks the ring sends as many bytes as doubling, in one message more,
-# and each rank adds only half of the elements. So by the formula it saves n gamma / 2 and loses alpha.)
+# `torch.distributed` has the same collectives. `torchrun` starts the processes, as `mpirun` does. The backend "gloo"
+# works on CPUs. The backend "nccl" works on NVIDIA's GPUs: the collective calls stay the same, but each process selects
+# a GPU of its own and puts its tensors there. Here two real processes run the program with gloo.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
-# !mpcourse bench crossovers --np 2 --runs 3 --json > scratch/crossovers.json
 
 # %% tags=["nbval-ignore-output"]
-records = json.loads(Path("scratch/crossovers.json").read_text())["records"]
-measured, runs = ({r["what"]: r[which] for r in records} for which in ("median", "runs"))
-mine = Cost(
-    alpha=1e-6 * measured["alpha: a message"],
-    beta=1e-9 / measured["1/beta: sending"],
-    gamma=1e-9 / measured["1/gamma: adding"],
-)
-print(f"alpha {1e6 * mine.alpha:.1f} us, beta {1e9 * mine.beta:.3f} ns a byte, gamma {1e9 * mine.gamma:.3f} ns a byte")
-sizes = sorted({int(what.split()[0]) for what in measured if " B: " in what})
-labels = [f"{s} B" if s < 1024 else f"{s // 1024} KiB" if s < 1 << 20 else f"{s >> 20} MiB" for s in sizes]
+# %%writefile scratch/collectives.py
+import torch
+import torch.distributed as dist
 
+dist.init_process_group("gloo")  # or "nccl"
+rank, size = dist.get_rank(), dist.get_world_size()
 
-def drawn(rows, title):
-    figure = plot.lines(sizes, rows, "bytes", "microseconds", title, log_y=True)
-    plot.label_bytes(figure, sizes)
-    return figure.axes[0]
+x = torch.arange(8.0) * (rank + 1)
+summed = x.clone()
+dist.all_reduce(summed)  # in place, on every rank
 
+share, whole = torch.empty(8 // size), torch.empty(8)
+dist.reduce_scatter_single(share, x)  # the two halves
+dist.all_gather_single(whole, share)
 
-took = {name: [measured[f"{n} B: {name}"] for n in sizes] for name in ("doubling", "ring", "allreduce", "MPI", "gloo")}
-formulas = {f"{name}, formula": [1e6 * seconds(name, 2, n, mine) for n in sizes] for name in ("doubling", "ring")}
-rows = {name: took[name] for name in ("doubling", "ring")} | formulas
-axis = drawn(rows, "Doubling and the ring on two real ranks, measured and by formula")
-for line, formula in zip(axis.lines[:2], axis.lines[2:]):
-    formula.set(color=line.get_color(), linestyle="--", marker="")
-axis.legend(fontsize=8, frameon=False)
-by_formula = [n for n, a, b in zip(labels, *formulas.values()) if b < a]
-by_clock = [n for n, s in zip(labels, sizes) if max(runs[f"{s} B: ring"]) < min(runs[f"{s} B: doubling"])]
-print(f"the ring wins by formula at {', '.join(by_formula) or 'none'}")
-print(f"in each of the three runs at {', '.join(by_clock) or 'none'}")
-for name in ("doubling", "ring"):
-    off = [clock / formula for clock, formula in zip(took[name], formulas[f"{name}, formula"])]
-    print(f"{name:8} measured / formula:", ", ".join(f"{n} {factor:.1f}" for n, factor in zip(labels, off)))
+work = dist.all_reduce(x, async_op=True)  # non-blocking: returns a Work, MPI's request
+work.wait()
+if rank == 0:
+    print(summed.tolist(), torch.equal(summed, whole), torch.equal(summed, x))
+dist.destroy_process_group()
+
+# %%
+# !torchrun --nproc-per-node 2 scratch/collectives.py 2> scratch/torchrun.log
 
 # %% [markdown]
-# The formula has the same three parameters for all sizes. The last two lines show by which factor it is off, which was
-# up to about three in our runs. Part of alpha is the time of Python around a message. The formula leaves out that
-# MPI changes its protocol with the size (eager, rendezvous), nor what a new receive buffer costs; that of doubling is
-# twice as long as that of the ring. Long arrays exceed the cores' caches, and a byte then costs more than the formula's
-# beta and gamma. Where the ring wins at smaller sizes than by formula, look at doubling's factor there. The two are
-# told apart only where one of them wins in each of the three runs.
+# In PyTorch 2.13 the two halves have new names. Most programs still use the old ones, `reduce_scatter_tensor` and
+# `all_gather_into_tensor`. Three differences from MPI are worth knowing.
 #
-# How fast are libraries? The course's `allreduce` chooses recursive doubling, the ring or Rabenseifner's algorithm by
-# their formulas, and sends long arrays in pieces of half a megabyte, so that each piece can be added while it is in the
-# core's cache.
-
-# %% tags=["nbval-ignore-output"]
-rows = {name: took[name] for name in ("allreduce", "MPI", "gloo")}
-drawn(rows, "Two real ranks: the course's allreduce, MPI's and gloo's")
-print("size        MPI / allreduce (three runs)   gloo / allreduce (three runs)")
-for label, size in zip(labels, sizes):
-    shown = ""
-    for other in ("MPI", "gloo"):
-        ratios = sorted(b / a for a, b in zip(runs[f"{size} B: allreduce"], runs[f"{size} B: {other}"]))
-        shown += f"{ratios[1]:15.2f} ({ratios[0]:.2f} to {ratios[2]:.2f})"
-    print(f"{label:>9} {shown}")
-
-# %% [markdown]
-# A ratio below 1 means that the library was faster than `allreduce`. Up to 256 KiB MPI was, by a factor of 1.3 to 3.5
-# in our runs. For short arrays that is the time of Python around a message. At some hundred KiB it is also that
-# `allreduce` chose doubling by its formula where the ring was faster by the clock. gloo exchanges through TCP sockets
-# even on one machine, and a call passes several threads: that takes a fraction of a millisecond. MPI and `allreduce`
-# use memory that both processes share.
+# - With gloo, `dist.send` waits for the receiver whatever the message's length, as `Ssend` does. The `swap` above,
+#   written with `dist.send`, hangs at any length. Use `dist.batch_isend_irecv` where MPI has `Sendrecv`.
+# - With NCCL a call only enqueues work on a stream of the GPU. `work.wait()` makes the current stream wait, not the
+#   host.
+# - If one rank does not call a collective, the others wait until a timeout and then fail (by default after 30 minutes
+#   with gloo, and 10 with NCCL). With the environment variable `TORCH_DISTRIBUTED_DEBUG=DETAIL`, PyTorch compares the
+#   ranks' calls and names the rank whose call differs.
 #
-# `mpcourse bench allreduce --np 2` goes up to 40 MB, and measures what copying alone takes.
-
-# %% [markdown]
 # ## The reference implementation
 #
-# What the library does, without its docstrings. The links open the files.
+# These are the library's functions, without their docstrings. The links open the files.
 
 # %%
 from mpcourse.collectives import ring_allgather, ring_reduce_scatter
@@ -642,20 +653,56 @@ reference(ring_allreduce, ring_reduce_scatter, ring_allgather)
 #
 # | here | there |
 # |---|---|
-# | `ring_allreduce` | NCCL's ring; Baidu's and Horovod's first all-reduce (2017) |
-# | `recursive_doubling_allreduce`, `rabenseifner_allreduce` | inside MPI_Allreduce, picked by size |
-# | `tree_allreduce` | the idea of NCCL's double binary trees (2.4, 2019), which are two trees, and pipelined |
-# | `hierarchical_allreduce` | ChainerMN's `hierarchical` communicator; NCCL's tree across nodes, a chain inside each |
-# | `ring_reduce_scatter`, `ring_allgather` | the two halves; ZeRO and FSDP use each alone |
+# | `ring_allreduce` | NCCL's ring; before it Baidu's [1] and Horovod's [2] |
+# | `recursive_doubling_allreduce`, `rabenseifner_allreduce` | `MPI_Allreduce`, which chooses by the array's length |
+# | `tree_allreduce` | the idea of NCCL's double binary trees [3], two trees that work at the same time |
+# | `hierarchical_allreduce` | ChainerMN's `hierarchical`; NCCL's tree between machines, with a chain inside each |
+# | `ring_reduce_scatter`, `ring_allgather` | the two halves, which ZeRO and FSDP use separately |
 # | `allreduce(comm, x, cost=...)` | the tuning tables of Open MPI, MPICH and NCCL |
-# | the deadlock's picture | PyTorch's flight recorder for NCCL, which tells after a timeout who was where |
-# | the error for different collective calls | `TORCH_DISTRIBUTED_DEBUG=DETAIL`, which compares the calls of all ranks |
+# | the figure of a deadlock | PyTorch's flight recorder, which prints where each rank was before a timeout |
 #
-# For an all-reduce `nccl-tests` prints a *bus bandwidth*: 2 n (p - 1) / p bytes divided by the time, which is what a
-# link carries in a ring.
+# 1. Andrew Gibiansky, *Bringing HPC Techniques to Deep Learning*, 2017,
+#    <https://andrew.gibiansky.com/blog/machine-learning/baidu-allreduce/>
+# 2. Alexander Sergeev and Mike Del Balso, *Horovod: fast and easy distributed deep learning in TensorFlow*, 2018,
+#    <https://arxiv.org/abs/1802.05799>
+# 3. Sylvain Jeaugey, *Massively Scale Your Deep Learning Training with NCCL 2.4*, 2019,
+#    <https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/>
 #
-# What is missing here: sums in the network's switches (SHARP), and collectives that GPUs run without their host.
-# All-reduces that run during the backward pass are a subject of lesson 06, and the effect of one slow rank is one of
-# lesson 07.
+# NVIDIA's benchmark `nccl-tests` reports a *bus bandwidth*: 2 n (p - 1) / p bytes divided by the time. In a ring this
+# is the number of bytes that each link carries per second
+# (<https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md>). This lesson leaves out all-reduces in which
+# the network's switches do the additions (NVIDIA's SHARP).
 #
-# Next comes lesson 06, data parallelism: what ChainerMN built on an all-reduce.
+# ## Problems
+#
+# **1.** A model has 7 billion parameters, and its gradients are bfloat16. 64 GPUs are joined by links of 50 GB/s in
+# each direction. What is the least time that a ring all-reduce of the gradients can take?
+#
+# **2.** How short must an array be for recursive doubling to beat the ring on 64 ranks, if alpha is 20 us and a link
+# carries 10 GB/s? Leave out the additions.
+
+# %% tags=["answer"]
+# answer
+bytes_ = 7e9 * 2
+print(f"1. 2 n (p - 1) / p beta = 2 * 14 GB * 63 / 64 / 50 GB/s = {2 * bytes_ * 63 / 64 / 50e9:.2f} s")
+alpha, beta, p = 20e-6, 1 / 10e9, 64
+n = alpha * (2 * (p - 1) - 6) / (beta * (6 - 2 * (p - 1) / p))
+print(f"2. 6 (alpha + n beta) < 126 alpha + 2 n 63/64 beta, so n < 120 alpha / (4.03 beta) = {n / 1e6:.1f} MB")
+
+# %% [markdown]
+# ## What you found
+#
+# - An all-reduce is a reduce-scatter followed by an all-gather. In a ring each rank sends 2 n (p - 1) / p bytes. No
+#   algorithm that leaves the additions to the ranks needs fewer.
+# - `Send` may wait for its receiver. A program in which all ranks send first works only while its messages are short.
+# - A round costs alpha and a byte costs beta. Recursive doubling needs few rounds, the ring sends few bytes, and
+#   Rabenseifner's algorithm does both if the number of ranks is a power of two.
+# - The topology decides which partners should exchange the longest messages. The time of a hierarchical all-reduce does
+#   not depend on how the ranks are placed.
+# - Floating-point sums depend on the order of additions. Every rank must get the same bits.
+#
+# The appendix [05, this machine](appendix/05_this_machine.ipynb) measures alpha, beta and gamma of your machine and
+# compares the algorithms with MPI's `Allreduce` and gloo.
+#
+# Next comes lesson 06, data parallelism, and how ChainerMN, one of the first libraries for it, builds it on an
+# all-reduce.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 Data parallelism
 #
-# **What is ChainerMN?** About 45 minutes to read, and 170 for its exercises.
+# **What is ChainerMN?** About 85 minutes to read, and 170 for its exercises.
 #
 # In 2017 ChainerMN, the part of the framework Chainer for many GPUs (Akiba, Fukuda and Suzuki, "ChainerMN: Scalable
 # Distributed Deep Learning Framework"), turned a program for one GPU into one for many by a few changes: a

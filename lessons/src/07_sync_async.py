@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 07 Synchronous or asynchronous
 #
-# **Why does everyone wait for the slowest?** About 35 minutes to read, and 50 for its exercises.
+# **Why does everyone wait for the slowest?** About 65 minutes to read, and 50 for its exercises.
 #
 # Eight workers train one model. Seven need 10 ms for a step, and one needs 40 ms: a **straggler**. With data
 # parallelism as in lesson 06 all eight need 40 ms, and seven of them wait three quarters of their time. So why wait?

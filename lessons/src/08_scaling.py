@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 08 More machines
 #
-# **When do more machines make it slower?** About 35 minutes to read, and 20 for its exercise.
+# **When do more machines make it slower?** About 60 minutes to read, and 20 for its exercise.
 #
 # A tutorial on ChainerMN of 2018 trained a small network on MNIST, on machines with two GPUs each, in an office. One
 # GPU: 80.6 s. Two GPUs of one machine: 45.1 s. Two GPUs of two machines: 418.2 s.

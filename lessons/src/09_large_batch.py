@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09 Large batches
 #
-# **What does a bigger batch do to learning?** About 45 minutes to read, and 65 for its exercises.
+# **What does a bigger batch do to learning?** About 80 minutes to read, and 65 for its exercises.
 #
 # With p GPUs the batch is p times as large. Lesson 08 asked how fast that is. But an epoch then has p times fewer
 # updates. The notes on the ChainerMN talk of 2017 say what that did: with 128 GPUs the learning curve still rises, and

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 All of it together
 #
-# **Which cut belongs on which wire?** About 35 minutes to read, and 90 for its exercises.
+# **Which cut belongs on which wire?** About 65 minutes to read, and 90 for its exercises.
 #
 # In 2021 Narayanan et al. trained a model of 174.6 billion parameters in two ways. With ZeRO-3, which shards all that
 # data parallelism holds, 768 GPUs would have needed 74 days. 1536 GPUs would have needed 74 days. With data, pipeline

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 11 ZeRO
 #
-# **What if even the optimizer does not fit?** About 25 minutes to read, and 80 for its exercises.
+# **What if even the optimizer does not fit?** About 50 minutes to read, and 80 for its exercises.
 #
 # In 2020 Rajbhandari et al. counted what a GPU holds of a model that is trained by Adam in mixed precision: 16 bytes a
 # parameter, and activations. A model of 7.5 billion parameters needs 120 GB, and their GPUs had 32. Data parallelism

@@ -25,7 +25,7 @@ from mpcourse.plot.steps import memory_breakdown, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
 from mpcourse.plot.timeline import timeline
 from mpcourse.plot.tradeoff import tradeoff
-from mpcourse.plot.traffic import traffic
+from mpcourse.plot.traffic import sent, traffic
 from mpcourse.plot.unet import unet
 from mpcourse.plot.waits import deadlock
 
@@ -57,6 +57,7 @@ __all__ = [
     "pushes",
     "roofline",
     "schedule",
+    "sent",
     "side_by_side",
     "sliders",
     "split_message",

@@ -54,9 +54,11 @@ def _panel(axis: Axes, counts: np.ndarray, t: int, names: bool) -> None:
         for i in range(length):
             _cell(axis, i, rank, counts[t, rank, i], t > 0 and (counts[t, rank, i] != counts[t - 1, rank, i]).any())
     axis.set(xlim=(-0.08, length + 0.02), ylim=(ranks + 0.02, -0.08))
-    axis.set_xticks(np.arange(length) + 0.45, [str(i) for i in range(length)])
+    axis.set_xticks(np.arange(length) + 0.45, [str(i) for i in range(length)] if length > 1 else [""])
     axis.xaxis.tick_top()
     axis.tick_params(labelsize=7, pad=-1)
+    axis.xaxis.set_label_position("top")
+    axis.set_xlabel("chunk" if length > 1 else "whole array", fontsize=7, color=INK, loc="left", labelpad=2)
     axis.set_yticks(np.arange(ranks) + 0.45, [f"rank {r}" if names else "" for r in range(ranks)])
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 LEFT, RIGHT, SHIFT, ENTER = "\ue012", "\ue014", "\ue008", "\ue007"  # keys, as the WebDriver standard has them
 WIDTH, HEIGHT, TALLEST = 1400, 1000, 16000  # pixels; a taller picture than that Chromium does not take
 
-# How far the page is, told by the page.
+# How far the page is, told by the page. A folded cell shows no prompt: then its model has the number of its last run.
 STATE = """
 const all = what => [...document.querySelectorAll(what)];
+const widgets = window.jupyterapp?.shell.currentWidget?.content?.widgets ?? [];
+const counts = new Map(widgets.map(widget => [widget.node, widget.model.executionCount]));
+const prompt = cell => cell.querySelector(".jp-InputArea-prompt")?.textContent ?? `[${counts.get(cell) ?? " "}]:`;
 return {
     status: document.querySelector(".jp-Notebook-ExecutionIndicator")?.dataset.status,
-    prompts: all(".jp-CodeCell .jp-InputArea-prompt").map(e => e.textContent),
+    prompts: all(".jp-CodeCell").map(prompt),
     complaints: all("[data-mime-type$='.error'], [data-mime-type$='.stderr']").map(e => e.textContent),
 };
 """
@@ -62,10 +65,17 @@ SAVE = "window.jupyterapp.shell.currentWidget.context.save().then(arguments[0]);
 IN_FRONT = "return window.jupyterapp.shell.currentWidget.context?.path;"
 # A point of the window that is beside the first line of a cell.
 BESIDE = """
-const prompt = arguments[0].querySelector(".jp-InputArea-prompt");
+const prompt = arguments[0].querySelector(".jp-InputArea-prompt, .jp-Placeholder-prompt");
 prompt.scrollIntoView({behavior: "instant"});
 const {left, top, width} = prompt.getBoundingClientRect();
 return [Math.round(left + width / 2), Math.round(top + 5)];
+"""
+# What JupyterLab shows in place of a folded cell's code, else null, and whether it has folded the output.
+FOLDED = """
+const cell = document.querySelectorAll(".jp-CodeCell")[arguments[0]];
+const code = cell.querySelector(".jp-Cell-inputWrapper .jp-Placeholder");
+const output = cell.querySelector(".jp-Cell-outputWrapper .jp-Placeholder");
+return [code && code.textContent.trim(), Boolean(output)];
 """
 # The picture that a slider's cell shows.
 PICTURE = "return arguments[0].closest('.jp-Cell').querySelector('.jp-OutputArea-output img').src;"
@@ -147,6 +157,10 @@ class Page:
         self.until(20, f"code cell {number} to be chosen", lambda: self._choose(cell))
         self.browser.switch_to.active_element.send_keys(SHIFT, ENTER)
         self.until(seconds, f"code cell {number} to have run", lambda: self._has_run(number))
+
+    def folded(self, number):
+        """Return the line that stands for a cell's folded code, None where it is shown; and whether its output is."""
+        return tuple(self.browser.execute_script(FOLDED, number))
 
     def _choose(self, cell):
         """Click beside a cell, at its top, for a long one is higher than the window. Whether that has hit it."""

@@ -74,6 +74,26 @@ def test_a_lesson_that_is_opened_counts_as_saved_and_saving_it_changes_no_byte(c
 
 
 @pytest.mark.timeout(SECONDS)
+def test_an_answer_is_folded_until_its_cell_is_run(page, screenshots):
+    cells = code_cells(LESSONS[5])
+    answers = [at for at, cell in enumerate(cells) if "answer" in cell.metadata.get("tags", [])]
+    page.open(LESSONS[5], len(cells))
+    page.show_all()
+    page.browser.save_screenshot(str(screenshots / f"{LESSONS[5]}-folded.png"))
+    shown = page.browser.find_element("css selector", ".jp-Notebook").text
+    assert len(answers) >= 4
+    for at in answers:
+        code, output = page.folded(at)
+        assert code.startswith("# answer") and output
+        assert not [o.text for o in cells[at].outputs if o.output_type == "stream" and o.text[:30] in shown]
+    page.show_a_part()
+    with page.kernel(SECONDS) as run:
+        for number in needed([cell.source for cell in cells], answers[:1]):
+            page.run_cell(number, SECONDS) if number == answers[0] else run(cells[number].source)
+    assert page.folded(answers[0])[1] is False
+
+
+@pytest.mark.timeout(SECONDS)
 def test_a_lessons_link_to_an_exercise_opens_its_file(page):
     page.open(LESSONS[5], len(code_cells(LESSONS[5])))
     link = page.find("//a[contains(@href, 'e05_exchange.py')]")

@@ -128,10 +128,11 @@ def test_the_devcontainer_sets_up_a_clone_without_a_network(build, container, tm
     for name, value in known.items():
         environment = {key: text.replace(name, value) for key, text in environment.items()}
     options = {"user": user, "folder": folder, "environment": environment}
-    setup, cure = told["postCreateCommand"].split(" || ")
+    setup, cure = told["onCreateCommand"].split(" || ")
     assert cure in setup  # with a network
     made = said(container.layer.run("sh", "-c", setup, timeout=600, **options))
     assert "The course is set up" in made
+    said(container.layer.run("sh", "-c", told["postCreateCommand"], **options))
     assert "not written yet" in said(container.layer.run("mpcourse", "check", "e00", **options), 1)
     found = said(container.layer.run("sh", "-c", "which mpcourse mpirun ruff pytest", **options)).split()
     assert found == [f"{folder}/.venv/bin/{name}" for name in ("mpcourse", "mpirun", "ruff", "pytest")]

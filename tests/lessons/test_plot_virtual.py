@@ -398,6 +398,21 @@ def test_the_matrix_holds_the_bytes_and_the_number_of_copies_of_each_pair(box):
                 assert image.get_array().mask[row, column] and (column, row) not in written
 
 
+def test_bars_hold_what_each_rank_sends_and_receives():
+    events = [
+        Event("rank 0 -> rank 10", "send", "copy", 0, 1, nbytes=2_000_000),
+        Event("rank 0 -> rank 2", "send", "copy", 0, 1, nbytes=1_000_000),
+        Event("rank 2 -> rank 0", "send", "copy", 0, 1, nbytes=500_000),
+    ]
+    figure = plot.sent(events, "who sends what")
+    (axis,) = figure.axes
+    sends, receives = axis.containers
+    assert names(figure) == ["rank 0", "rank 2", "rank 10"]
+    assert [bar.get_width() for bar in sends] == [3.0, 0.5, 0.0]
+    assert [bar.get_width() for bar in receives] == [0.5, 1.0, 2.0]
+    assert texts(figure) == ["3.0", "0.5", "0.0", "0.5", "1.0", "2.0"]
+
+
 def test_a_device_without_traffic_is_shown_and_a_host_without_is_not():
     with virtual_gpus(3) as made:
         x = torch.ones(4, device="vgpu:0")

@@ -298,7 +298,7 @@ def test_two_real_ranks_of_the_shipped_pipeline_computed_what_one_process_comput
 
 
 def test_real_ranks_of_the_shipped_all_reduces_are_off_the_formula_and_beside_mpi_as_the_lesson_says():
-    text = printed("05_mpi_allreduce")
+    text = printed("appendix/05_this_machine")
     lines = re.findall(r"^(doubling|ring) +measured / formula: (.*)$", text, re.MULTILINE)
     factors = [float(part.split()[-1]) for _, line in lines for part in line.split(", ")]
     assert len(factors) == 2 * 11 and 1 / 3.3 < min(factors) < max(factors) < 3.3  # "up to about three"

@@ -35,7 +35,7 @@ def originals(root: Path | None = None) -> Originals:
         raise UserError(f"{error.filename} is missing: install mpcourse again") from None
     for path in files:
         if path.endswith(".ipynb"):  # what links to the library's source in a clone
-            files[path] = files[path].replace(b"](../mpcourse/", f"](../{LIBRARY}/".encode())
+            files[path] = files[path].replace(b"../mpcourse/", f"../{LIBRARY}/".encode())
     own = Path(__file__).with_name("files")
     table = "\n".join(f"| [{x.id[:2]} {x.title}](lessons/{x.id}.ipynb) | {x.question} |" for x in course.lessons)
     files["README.md"] = (own / "README.md").read_text(encoding="utf-8").replace("LESSONS", table).encode()
@@ -47,6 +47,6 @@ def _paths(course: Course) -> list[str]:
     """Return the files that are copied as they are."""
     found = [MANIFEST, "docs/glossary.md", "docs/several_machines.md"]
     found += [f"lessons/{lesson.id}.ipynb" for lesson in course.lessons]
-    for pattern in ("lessons/figures/*.*", "lessons/twins/*.py"):
+    for pattern in ("lessons/appendix/*.ipynb", "lessons/figures/*.*", "lessons/twins/*.py"):
         found += sorted(path.relative_to(course.root).as_posix() for path in course.root.glob(pattern))
     return found
