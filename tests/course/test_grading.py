@@ -52,7 +52,7 @@ def mean(comm, x):
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) > 300 and "processes" not in seen:
             seen.append("processes")
-    if os.access(os.__file__, os.W_OK) or os.access({library!r}, os.W_OK):
+    if any(os.access(file, os.W_OK) for file in (os.__file__, {library!r}, "/proc/sys/vm/swappiness")):
         seen.append("writes")
     raise ValueError(f"seen: {{seen}}")
 """

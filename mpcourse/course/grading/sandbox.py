@@ -23,6 +23,7 @@ def sandboxed(command: Sequence[str], shown: Sequence[Path] = (), hidden: Sequen
     """
     arguments = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     arguments += ["--hostname", "localhost", "--proc", "/proc", "--dev", "/dev"]  # MPI looks up the host's name
+    arguments += ["--ro-bind", "/proc/sys", "/proc/sys"]  # the kernel's settings, which root could change there
     for folder in ("/tmp", "/dev/shm"):
         arguments += ["--size", str(ROOM), "--tmpfs", folder]
     there: list[Path] = []
