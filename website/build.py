@@ -46,7 +46,7 @@ def described(source: str) -> str:
     gives, in an f-string's braces, are "...".
     """
     titles, drawn = [""], "a drawing"
-    for node in ast.walk(ast.parse(re.sub(r"^[!%].*", "", source, flags=re.MULTILINE))):
+    for node in ast.walk(ast.parse(re.sub(r"^(\w+ = )?[!%].*", "", source, flags=re.MULTILINE))):
         match node:
             case ast.Call(func=ast.Name(id="print")):
                 continue
