@@ -29,8 +29,9 @@ def gradients_of_token_mean(comm, model, microbatches):
     model: a torch.nn.Module, the same on all ranks. Every parameter needs a gradient, and its .grad is None. Layers may
     share a parameter. The model stays in its mode (train or eval).
     microbatches: this rank's list of (x, target). x has n places, model(x) has the shape (n, classes), and target has
-    the shape (n,) and dtype int64: the class of the token in each place, or IGNORED where the place is padding. The
-    loss of a token is the cross-entropy of its logits and its class (F.cross_entropy).
+    the shape (n,) and dtype int64: the class of the token in each place, or IGNORED where the place is padding. Logits
+    of one place may depend on the other places of x. The loss of a token is the cross-entropy of its logits and its
+    class (F.cross_entropy).
     A rank may have more micro-batches than another, or none. A micro-batch may be all padding. All ranks together have
     one token at least.
     Each rank runs its own micro-batches, one after the other, each forward and backward: memory holds the activations

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import torch
 
 from mpcourse.virtual import MPI, Deadlock, compute, run
 from mpcourse.virtual.ranks.errors import ClusterError
@@ -486,6 +487,23 @@ def test_a_rank_is_finalized_when_it_has_said_so_and_may_not_speak_afterwards():
 
 
 # -- buffers --
+
+
+def test_the_gradient_of_a_sum_is_no_buffer_until_it_is_contiguous():
+    """Autograd expands one number to a shape; mpi4py raises "buffer is not contiguous"."""
+    x = torch.ones(2, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(x.sum(), x)
+
+    def program(c, array):
+        y = np.empty((2, 3), np.float32)
+        c.Send(array, 1) if c.rank == 0 else c.Recv(y, 0)
+        return y.tolist()
+
+    for array in (gradient, gradient.numpy()):
+        with pytest.raises(ClusterError, match="not contiguous") as caught:
+            both(lambda c, array=array: program(c, array))
+        assert caught.value.kind == "buffer"
+    assert both(lambda c: program(c, gradient.contiguous().numpy()))[1] == [[1.0] * 3] * 2
 
 
 def test_irecv_has_room_for_32_kb_or_for_its_buffer():

@@ -96,14 +96,24 @@ class BucketCase(Case):
         x = np.random.default_rng([rank, step]).standard_normal((EXAMPLES, self.width))
         return self.output(model, torch.tensor(x, dtype=self.dtype), rank).square().sum()
 
-    def buckets(self, most: int) -> int:
-        """Count the buckets, if each holds `most` bytes or fewer, by the rule of the exercise."""
+    @property
+    def nbytes(self) -> list[int]:
+        """The bytes of each trained parameter, from the last to the first."""
+        return [p.numel() * p.element_size() for p in self.drawn.parameters() if p.requires_grad][::-1]
+
+    def buckets(self, most: int, large_apart: bool = False) -> int:
+        """Count the buckets, if each holds `most` bytes or fewer, by the rule of the exercise.
+
+        large_apart: if a parameter that is larger than a bucket leaves the bucket before it open.
+        """
         number, room = 0, -1
-        for p in reversed([p for p in self.drawn.parameters() if p.requires_grad]):
-            nbytes = p.numel() * p.element_size()
-            if nbytes > room:
-                number, room = number + 1, most
-            room -= nbytes
+        for nbytes in self.nbytes:
+            if large_apart and nbytes > self.bucket_bytes:
+                number += 1
+            elif nbytes > room:
+                number, room = number + 1, most - nbytes
+            else:
+                room -= nbytes
         return number
 
     @functools.cache  # noqa: B019
@@ -235,7 +245,7 @@ CASES = (
         "twice is complete when its hook runs.",
         mixed,
         lambda model, x, rank: model.wide(model.scale * model(model(x))),
-        bucket=2.0,
+        bucket=3.0,  # the small parameters before and behind the large one would fit into one
     ),
     BucketCase(
         "one of two networks that are trained in one process",
@@ -416,6 +426,12 @@ WHYS_NUMBER: Whys = [
         lambda f: any(call.nbytes == 0 for call in f.step.calls),
         "One of these buckets is empty. A new bucket begins where the next parameter does not fit, and only if there "
         "is one in the bucket already: the first parameter may be larger than bucket_bytes.",
+    ),
+    Rule(
+        "goes on behind a large one",
+        lambda f: f.number == f.case.buckets(f.case.bucket_bytes, large_apart=True),
+        "A bucket holds parameters that follow each other. Where the next one does not fit, the bucket is closed, also "
+        "if that one is larger than a bucket; or else it waits for layers whose gradients are computed much later.",
     ),
     Rule(
         ">=",

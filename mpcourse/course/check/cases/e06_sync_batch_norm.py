@@ -21,7 +21,8 @@ from mpcourse.virtual.ranks.comm import VirtualComm
 
 NAME = "sync_batch_norm"
 FEATURES = 3
-MANY = 4000  # examples of a rank, and the bytes that no collective call may carry for them
+MANY = 500  # examples of a rank: so few that a right answer may go through them one by one in Python
+MOST = 2000  # bytes that a collective call may carry for them; a float64 of each would take twice as many
 EPS = "eps is an argument, 1e-5 by default."
 EMPTY = "A rank without examples brings zeros to both collective calls, and returns an output without rows."
 
@@ -318,8 +319,8 @@ LOSS = "by the number of ranks. L is the sum of all ranks' losses: each x has it
 
 GROWTH = Test(
     "grows",
-    lambda f: f.seen.nbytes > MANY,
-    "some sums for each feature to be sent, as many for 4000 examples on each rank as for 4",
+    lambda f: f.seen.nbytes > MOST,
+    f"some sums for each feature to be sent, as many for {MANY} examples on each rank as for 4",
     "a collective call of {seen.nbytes} bytes for {batches}",
     "Sums over this rank's examples first, then over ranks. The examples themselves need not travel.",
 )

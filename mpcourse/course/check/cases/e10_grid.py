@@ -34,7 +34,8 @@ NAME = "grid"
 # First one on which every mistake shows for what it is: with one rank along an axis, different ones look the same.
 GRIDS = [
     *(GridSizes(3, 2, 2), GridSizes(1, 1, 2), GridSizes(2, 1, 1), GridSizes(1, 2, 1), GridSizes(2, 1, 3)),
-    *(GridSizes(3, 2, 1), GridSizes(1, 2, 3), GridSizes(2, 2, 2), GridSizes(2, 3, 2), GridSizes(1, 1, 1)),
+    *(GridSizes(3, 2, 1), GridSizes(1, 2, 3), GridSizes(2, 2, 2), GridSizes(2, 3, 2), GridSizes(1, 2, 5)),
+    GridSizes(1, 1, 1),
 ]
 REFUSED = [(GridSizes(2, 2, 2), 4), (GridSizes(1, 1, 2), 3), (GridSizes(2, 1, 1), 1), (GridSizes(1, 1, 1), 3)]
 
@@ -157,6 +158,19 @@ class Facts:
     other_keys = property(lambda self: sorted(self.group) == sorted(self.want))
     all_for_one = property(lambda self: len(self.want) == 1 and len(self.group) == self.ranks)
     one_color = property(lambda self: len(self.group) == self.ranks > len(self.want))
+
+    @functools.cached_property
+    def color(self) -> tuple[str, int, str, int]:
+        """Return how a color gives this group, if by too small a factor: (axis, factor, other axis, its size)."""
+        at = [dict(zip(AXES, self.sizes.coordinates(rank), strict=True)) for rank in range(self.ranks)]
+        for one, other in itertools.permutations([axis for axis in AXES if axis != self.name]):
+            for factor in range(2, getattr(self.sizes, other)):
+                colors = [here[one] * factor + here[other] for here in at]
+                if sorted(self.group) == [r for r in range(self.ranks) if colors[r] == colors[self.number]]:
+                    return one, factor, other, getattr(self.sizes, other)
+        return "", 0, "", 0
+
+    small_factor = property(lambda self: set(self.want) < set(self.group) and self.color[0])
     several_groups = property(lambda self: set(self.want) < set(self.group))
     alone = property(lambda self: len(self.group) == 1)
 
@@ -261,6 +275,10 @@ WHYS_GROUP = rules(
         "it: the color is what they have in common, the two other coordinates, and the key this one."
     ),
     one_color=f"All ranks got one color. {ONE_AXIS}",
+    small_factor=(
+        "Ranks of several groups got one color, as {color[0]} x {color[1]} + {color[2]} makes it: the {color[2]} axis "
+        "has {color[3]} ranks here, so the factor has to be {color[3]} or more. Take it from the sizes that are passed."
+    ),
     several_groups=f"Ranks of several groups got one color. {ONE_AXIS}",
     alone=f"Every rank has a color of its own, or the others are not in what was split. {ONE_AXIS}",
     otherwise=f"{DIGITS} Ranks that differ in one of them alone share the color that the two others make.",

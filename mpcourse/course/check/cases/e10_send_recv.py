@@ -53,6 +53,19 @@ AS_IT_LIES = "MPI sends memory as it lies: x.contiguous() first, of the tensor a
 ANY_SHAPE = "Any shape may come: a number has the shape (), and a tensor may have no elements."
 OTHER_SHAPES = "Each message may have another shape and another dtype: the receiver has to learn both each time."
 BACK = "Backward returns what the other rank's backward sent: the gradient of its loss by what it received."
+ROOM = (
+    "A message may be long. irecv has room for 32 KiB of a pickled object, unless it is given a larger buffer, "
+    "irecv(bytearray(n)); recv asks how long the message is."
+)
+EXPANDED = (
+    "The gradient of a sum is one number in memory, expanded to a shape: it is not contiguous. An upper-case Send "
+    "takes gradient.contiguous()."
+)
+TURNED = (
+    "This gradient lies transposed in memory, and MPI sends memory as it lies. clone() keeps that order: "
+    "gradient.contiguous() does not."
+)
+LONG = "a matrix of 35 KiB"
 ZEROS = "a matrix, whose gradient is zero"
 TRANSPOSED = "a transposed matrix, which is not contiguous"
 INPUTS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {  # and why one is not right where a matrix is
@@ -63,6 +76,11 @@ INPUTS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {  # and why one is 
     TRANSPOSED: (lambda: _matrix().T, AS_IT_LIES),
     "no elements": (lambda: torch.zeros(0, 3, dtype=torch.float64), ANY_SHAPE),
     "a vector with infinity": (lambda: torch.tensor([1.0, torch.inf], dtype=torch.float64), ""),
+    LONG: (lambda: torch.linspace(-1, 1, 4500, dtype=torch.float64).reshape(90, 50), ROOM),
+}
+LOSSES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {  # of what is received, and why one is special
+    "the sum of what was received": (torch.sum, EXPANDED),
+    "computed from what was received, transposed": (lambda x: (x.T * _matrix().T.contiguous()).sum(), TURNED),
 }
 
 
@@ -82,9 +100,11 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
         return on_virtual(answer, comm, size, _program(calls, why or BACK), _judge, stumbled)
 
     for name, (_, about) in INPUTS.items():
-        for size in (2, 3, 4):
+        for size in (2,) if name == LONG else (2, 3, 4):
             why = about or (SEVERAL if size > 2 else "")  # of two ranks none both sends and receives
             gradients(size, _chain(name), f"{size} ranks hand on {name}", why)
+    for where, (loss, why) in LOSSES.items():
+        gradients(2, _with_loss(loss), f"the loss is {where}", why)
     for size in (2, 3):
         twice = "ranks send and receive twice"
         gradients(size, _there_and_back, twice, SEVERAL)
@@ -187,11 +207,28 @@ def _chain(name: str) -> Calls:
         out = _layer(h, weight)
         if rank == 0 and name == TRANSPOSED:
             out = out.T.contiguous().T
-        _backward(own, loss(out) if rank == comm.size - 1 else _sent(own, comm, out, rank + 1))
+        if rank == comm.size - 1:
+            _backward(own, loss(out))
+        else:
+            before = out.detach().clone()
+            _backward(own, _sent(own, comm, out, rank + 1))
+            demand(KEPT_IN_BACKWARD, Result(out, before, "x, after backward,"))
         first = [("the gradient of rank 0's input", given, x)] if rank == 0 else []
         return [(f"the gradient of rank {rank}'s weight", weight, weights[rank]), *first]
 
     return chain
+
+
+def _with_loss(loss: Callable[[torch.Tensor], torch.Tensor]) -> Calls:
+    """Return calls that send a matrix from rank 0 to rank 1, whose loss is computed from it directly."""
+
+    def with_loss(own: ModuleType, comm: Any) -> Gradients:
+        given, want = _matrix().requires_grad_(), _matrix().requires_grad_()
+        loss(want).backward()
+        _backward(own, _sent(own, comm, given, 1) if comm.rank == 0 else loss(_received(own, comm, 0, want)))
+        return [("the gradient of what was sent", given, want)] if comm.rank == 0 else []
+
+    return with_loss
 
 
 def _there_and_back(own: ModuleType, comm: Any) -> Gradients:
@@ -363,6 +400,10 @@ RECEIVED = [
     ),
 ]
 GIVEN = equals("Layers before may need x in their backward: it stays as it is.")
+KEPT_IN_BACKWARD = equals(
+    "The gradient was received into x's own memory. detach() and numpy() copy nothing, and contiguous() copies only "
+    "what is not contiguous: receive into a new tensor."
+)
 DELEGATE = tests(
     no_tensor=("{what} to be a tensor, the delegate", "{shown}", "Send.forward returns the number 0, a tensor."),
     not_zero=(

@@ -38,14 +38,22 @@ _LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "rank without tokens": lambda size: [*_PLAIN[: size - 1], [0, 0]] if size > 1 else [[3, 1]],
     "rank without micro-batches": lambda size: [[], *_PLAIN[1:size]] if size > 1 else [[2, 5]],
 }
+IN_EVAL_MODE = "full"  # the layout with which the model is given in eval mode
 EMPTY = "A part without tokens adds 0 to both sums, and takes part in every collective call like any other."
 
 
+class EarlierPlaces(nn.Module):
+    """The mean over a place and those before it: as attention does, it mixes places."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cumsum(0) / torch.arange(1, len(x) + 1, dtype=x.dtype)[:, None]
+
+
 def _model() -> nn.Module:
-    """Return a model in which two layers share a weight."""
+    """Return a model in which two layers share a weight, and the output of a place depends on those before it."""
     first, second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
     second.weight = first.weight
-    model = nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), nn.Linear(WIDTH, KINDS)).double()
+    model = nn.Sequential(first, nn.Tanh(), EarlierPlaces(), second, nn.Tanh(), nn.Linear(WIDTH, KINDS)).double()
     draw = torch.Generator().manual_seed(5)
     for p in model.parameters():
         p.data.copy_(torch.randn(p.shape, generator=draw, dtype=p.dtype))
@@ -106,22 +114,23 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
         for size in SIZES:
             layout = make(size)
             stumbled = None if case in ("plain", "full") else (f"the same with {_layout_text(layout)}", EMPTY)
-            on_virtual(answer, comm, size, _program(layout), _judge, stumbled)
+            on_virtual(answer, comm, size, _program(layout, case != IN_EVAL_MODE), _judge, stumbled)
 
 
 # -- observation --
 
 
-def _program(layout: Layout) -> Program:
+def _program(layout: Layout, training: bool = True) -> Program:
     def program(own: Answer, comm: Any) -> Facts:
-        rank, model, batches = comm.rank, _model(), _batches(layout, comm.rank)
-        held, rows, ran = 0, [0], []
+        rank, model, batches = comm.rank, _model().train(training), _batches(layout, comm.rank)
+        held, rows, ran, modes = 0, [0], [], set()
         without = [x for x, target in batches if (target == IGNORED).all()]  # such a one needs no backward
 
         def forward(_: nn.Module, inputs: tuple[torch.Tensor], logits: torch.Tensor) -> None:
             nonlocal held
             count = len(logits)
             ran.append(inputs[0].detach().clone())
+            modes.add(model.training)
             if logits.requires_grad and not any(inputs[0] is x for x in without):
                 held += count
                 rows.append(held)
@@ -137,7 +146,11 @@ def _program(layout: Layout) -> Program:
         sent = counting(comm)
         loss = own.call(NAME, comm, model, batches, changes=(model,))
         foreign = next((r for r, x in others if any(torch.equal(x, one) for one in ran)), None)
-        return Facts(rank, layout, loss, copies_of(model.parameters()), max(rows), foreign, sent())
+        cut = any(len(x) < PADDED for x in ran)
+        modes.add(model.training)
+        changed = modes != {training}
+        mode = ("eval", "train")[training]
+        return Facts(rank, layout, loss, copies_of(model.parameters()), max(rows), foreign, sent(), cut, mode, changed)
 
     return program
 
@@ -151,7 +164,9 @@ class Facts:
     """What a call on `rank` did.
 
     rows: the most rows whose activations were in memory at once. foreign: a rank whose micro-batch this one ran. sent:
-    known of virtual ranks. noun: whether the loss or the gradient is looked at.
+    known of virtual ranks. cut: whether the model was given some places of a micro-batch only. mode: in which it is
+    given; mode_changed: whether it was in the other one in a forward, or is afterwards. noun: whether the loss or the
+    gradient is looked at.
     """
 
     rank: int
@@ -161,6 +176,9 @@ class Facts:
     rows: int
     foreign: int | None
     sent: Sent | None
+    cut: bool
+    mode: str
+    mode_changed: bool
     noun: str = "gradient"
 
     size = property(lambda self: len(self.layout))
@@ -190,6 +208,7 @@ class Facts:
 
     # Tests.
 
+    other_mode = property(lambda self: "eval" if self.mode == "train" else "train")
     without_tokens = property(lambda self: not self.own[0])
     no_gradient = property(lambda self: any(g is None for g in self.gradients))
     several_at_once = property(lambda self: self.rows > PADDED)
@@ -269,6 +288,10 @@ def _judge(results: Sequence[Facts]) -> Finding | None:
 WHYS = rules(
     nan=f"NaN is 0 / 0: the mean over no tokens. {EMPTY}",
     zeros="All zeros: was backward called on each micro-batch's loss, and what it added kept?",
+    cut=(
+        "The model was given a part of a micro-batch. In a model the result of one place may depend on other places, "
+        "as it does with attention: x goes through the model as it is, and only the loss leaves padding out."
+    ),
     rounded=(
         "Right to some digits: numbers were in a shorter dtype on their way. Losses and gradients keep the model's."
     ),
@@ -318,6 +341,11 @@ GRADIENTS = [
     THROUGH_WORLD,
     *tests(
         no_gradient=("a gradient of every parameter, with {layout_text}", ".grad is None", WHYS_NONE),
+        mode_changed=(
+            "the model to stay in {mode} mode, in which it is given",
+            "{other_mode} mode",
+            "The caller chooses the mode: in the other one dropout and batch norm compute something else.",
+        ),
         of_others=(
             "rank {rank} to run its own micro-batches",
             "it runs one of rank {foreign}",
