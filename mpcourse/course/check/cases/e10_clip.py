@@ -314,7 +314,7 @@ WHYS_GRADIENTS = rules(
         "That is the square of each element, times the factor: what was squared in place is the gradient itself, whose "
         "memory p.grad.detach() and p.grad.data share."
     ),
-    by_own_norm="Scaled by the norm of this rank's own gradients: the whole model's decides, {want:.4g}.",
+    by_own_norm="Scaled by the norm of this rank's own gradients: all ranks scale by the whole model's, {want:.4g}.",
     scaled_twice="That is the factor's square: multiply each gradient once, by most / (norm + 1e-6).",
     to_norm_of_1="Scaled to a norm of 1: the norm may be {most}.",
     otherwise="All gradients of all ranks get one factor, most / (norm + 1e-6) = {factor:.6g}.",

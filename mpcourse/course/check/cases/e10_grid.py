@@ -270,8 +270,8 @@ WHYS_GROUP = rules(
     one_color=f"All ranks got one color. {ONE_AXIS}",
     several_groups=f"Ranks of several groups got one color. {ONE_AXIS}",
     alone_in_part=(
-        "Not comm was split, but a part of it, in which other ranks of this axis may be missing. Each axis is a Split "
-        "of comm itself."
+        "A part of comm was split, in which other ranks of this axis may be missing. Each axis is a Split of comm "
+        "itself."
     ),
     all_alone=f"Every rank has a color of its own. {ONE_AXIS}",
     otherwise=f"{DIGITS} Ranks that differ in one of them alone share the color that the two others make.",

@@ -411,10 +411,10 @@ GRADIENTS = tests(
 )
 WHYS_TAGS = rules(
     more_forth=(
-        "What was sent had {shown_forth} on its way there already. Another tag may be that of another tensor. Parts of "
-        "one may have the same: messages of one rank with one tag arrive in the order in which they were sent."
+        "The tensors themselves were sent with {shown_forth}. A tag that is not theirs may be that of another tensor. "
+        "Parts of a tensor may have one tag: messages with one tag arrive in the order in which a rank sent them."
     ),
-    several="A tag is changed on the way back. Another one may be that of another tensor: send back with the same.",
+    several="The tag is changed on the way back, and may be that of another tensor: send a gradient with its tensor's.",
     otherwise="Messages that travel at once are told apart by their tags alone: keep the tag in ctx, beside the rank.",
 )
 TAGS = tests(

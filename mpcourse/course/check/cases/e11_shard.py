@@ -245,7 +245,7 @@ def _with_gaps(case: Case) -> Owned:
 ALONE = {  # what is no product of a buffer, a border and a piece
     "The chunk's length is that of all elements in the list over the number of ranks. Frozen parameters, and the "
     "second place of a tied one, are not in the buffer, and do not count.": _length_of_all,
-    "Frozen parameters have no piece, and take room in the buffer all the same: what follows begins where the last "
+    "Frozen parameters have no piece, and still take room in the buffer: what follows is to begin where the last "
     "trained one ended.": _with_gaps,
 }
 EACH_ALONE = (
