@@ -73,7 +73,10 @@ def test_a_figure_is_described_by_its_title():
     assert SITE.described('title = f"A knee at batch {n}"\nplot.lines(x, "ms", title)\nprint("a long text of it")') == (
         "A knee at batch ..."
     )
-    assert SITE.described("lines = !mpirun\n!ls\nplot.schedule(gpipe(4, 8))\nNone") == "drawn by plot.schedule(gpipe(4, 8))"
+    assert (
+        SITE.described("lines = !mpirun\n!ls\nplot.schedule(gpipe(4, 8))\nNone")
+        == "drawn by plot.schedule(gpipe(4, 8))"
+    )
 
 
 def test_a_lesson_leads_to_colab_and_codespaces_of_the_repository_that_github_actions_names(monkeypatch):

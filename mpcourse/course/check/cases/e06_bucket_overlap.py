@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from mpcourse.common.words import named
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import SIZES, Case, all_on_real, all_on_virtual, attribute, same_bits
 from mpcourse.course.check.facts import means
@@ -301,10 +302,21 @@ class Facts(Gradient):
         return any(self.near(np.mean(rows, axis=0)) for rows in choices)
 
     @property
+    def left_out(self) -> list[int]:
+        """The ranks for which zeros are in the mean; empty where there are none such."""
+        ranks = range(self.size)
+        some = (out for n in range(1, self.size) for out in itertools.combinations(ranks, n))
+        fits = (out for out in some if self.near(sum(self.rows[r] for r in ranks if r not in out) / self.size))
+        return [*next(fits, ())]
+
+    @property
     def stale(self) -> bool:
         """Whether it is the mean, with what the step before has left where ranks have none."""
         left = (self.old_mean, self.old_mean * self.size)
         return self.near(*[np.mean([old if row is None else row for row in self.given], axis=0) for old in left])
+
+    good_alone = property(lambda self: named(self.good))
+    who_is_left_out = property(lambda self: named(self.left_out))
 
     @property
     def place(self) -> str:
@@ -393,14 +405,17 @@ WHYS_VALUE: Whys = [
     Rule(
         "zeros",
         lambda f: not f.got.any(),
-        "These are zeros: was the bucket filled before backward had computed its gradients?",
+        "These are zeros: was the bucket filled before backward had put its gradients into p.grad? A hook of "
+        "p.register_hook runs before that, one of p.register_post_accumulate_grad_hook after it.",
     ),
     Rule(
-        "else",
-        lambda f: f.size > 1,
-        "Is the request's Wait called before the sum is read, and is each part put where it belongs?",
+        "begun before it was computed",
+        lambda f: f.case is BRANCHES and f.left_out,
+        "Zeros are in the mean for {who_is_left_out}: there the bucket began before this gradient was computed. A "
+        "bucket is ready when each of its own parameters has its gradient, however many hooks were called.",
     ),
-    "{case.why}",
+    Rule("right before", lambda f: f.case.why, "{case.why}"),
+    "Is the request's Wait called before the sum is read, and is each part put where it belongs?",
 ]
 MEANS = [
     Test(
@@ -415,7 +430,16 @@ MEANS = [
         lambda f: not f.frozen and f.got is None,
         "{place} to be the mean of all ranks'",
         "None",
-        [Rule("hint", lambda f: f.case.why, "{case.why}"), "wait() puts it into p.grad."],
+        [
+            Rule(
+                "not reached",
+                lambda f: f.own is None and f.good,
+                "On {good_alone} it is the mean. wait() puts it into p.grad on all ranks, also where backward did not "
+                "reach the parameter and p.grad is None.",
+            ),
+            Rule("hint", lambda f: f.case.why, "{case.why}"),
+            "wait() puts it into p.grad.",
+        ],
     ),
     Test("value", lambda f: not f.frozen and f.difference, "{asked}", "{found}", WHYS_VALUE),
 ]

@@ -272,10 +272,27 @@ class Facts:
         normal = (self.given.xs[rank] - self.mean) / self.deviation
         return np.array([self.given.dys[rank].sum(0), (self.given.dys[rank] * normal).sum(0)])
 
-    def x_is(self, through_mean: Any, through_variance: Any) -> bool:
-        """Return whether it is the gradient of x, if these came through mean and variance."""
-        inside = self.dy - through_mean - self.normal * through_variance
-        return self.of == "x" and self.near(self.weight / self.deviation * inside)
+    along, across = property(lambda self: self.sums[0] / self.total), property(lambda self: self.sums[1] / self.total)
+    y = property(lambda self: self.by(self.mean, self.variance))
+    across_y = property(lambda self: self.weight * self.across + self.bias * self.along)  # the mean of dy * y
+
+    def x_is(self, through_mean: Any, through_variance: Any, normal: Any = None, factor: Any = 1.0) -> bool:
+        """Return whether it is the gradient of x, if these came through mean and variance.
+
+        normal: what is in the place of the normalised x. factor: by which all of it is multiplied.
+        """
+        inside = self.dy - through_mean - (self.normal if normal is None else normal) * through_variance
+        return self.of == "x" and self.near(factor * self.weight / self.deviation * inside)
+
+    @property
+    def without_eps(self) -> bool:
+        """Whether eps is missing in 1 / deviation, and perhaps in the normalised x. The first case shows it."""
+        if self.case.why:
+            return False
+        k = self.deviation / np.sqrt(self.variance)
+        return self.x_is(self.along, self.across * k, self.normal * k, k) or self.x_is(
+            self.along, self.across, factor=k
+        )
 
     def part_is(self, *values: np.ndarray) -> bool:
         return self.of in ("weight", "bias") and self.near(*values)
@@ -343,7 +360,9 @@ KINDS = [
 NOT_FINITE = Rule(
     "not finite", lambda f: not np.isfinite(f.got).all(), "That is 0 / 0, or a root of less than 0. {hint_or_empty}"
 )
-LAST_WHYS: Whys = [  # after values that misconceptions give to the last digit, which some features take for rounding
+LAST_WHYS: list[
+    Rule
+] = [  # after values that misconceptions give to the last digit, which some features take for rounding
     Rule(
         "rounded",
         lambda f: f.rounded,
@@ -351,7 +370,6 @@ LAST_WHYS: Whys = [  # after values that misconceptions give to the last digit, 
         "back to x's dtype at the end.",
     ),
     Rule("right before", lambda f: f.case.why, "{case.why}"),
-    "Mean and variance are over the examples of all ranks.",
 ]
 WHYS_OUTPUT: Whys = [
     NOT_FINITE,
@@ -417,6 +435,7 @@ WHYS_OUTPUT: Whys = [
         "The variance is that of the mean of squares, from which the mean's square was not subtracted.",
     ),
     *LAST_WHYS,
+    "Mean and variance are over the examples of all ranks.",
 ]
 OUTPUTS = [
     Test(
@@ -459,12 +478,12 @@ WHYS_GRADIENT: Whys = [
     ),
     Rule(
         "not through the variance",
-        lambda f: f.x_is(f.sums[0] / f.total, 0.0),
+        lambda f: f.x_is(f.along, 0.0),
         "The term that comes through the variance is missing.",
     ),
     Rule(
         "not through the mean",
-        lambda f: f.x_is(0.0, f.sums[1] / f.total),
+        lambda f: f.x_is(0.0, f.across),
         "The term that comes through the mean is missing.",
     ),
     Rule(
@@ -483,6 +502,22 @@ WHYS_GRADIENT: Whys = [
         lambda f: f.x_is(*f.sums / f.total / f.size),
         "The two sums are divided by the number of ranks, too: they are sums over all ranks, divided by the number of "
         "all examples alone.",
+    ),
+    Rule(
+        "no normalised x",
+        lambda f: f.x_is(f.along, f.across, normal=1.0),
+        "The mean of dy * normalised x is subtracted as it is. It comes through the deviation: multiply it by the "
+        "normalised x of each example first.",
+    ),
+    Rule(
+        "y for the normalised x",
+        lambda f: f.x_is(f.along, f.across_y, f.y),
+        "y is taken for the normalised x. They are the same only where weight is 1 and bias 0.",
+    ),
+    Rule(
+        "no eps in backward",
+        lambda f: f.without_eps,
+        "eps is missing in backward: the deviation is sqrt(variance + eps) there, too.",
     ),
     Rule("over ranks", lambda f: f.of == "x" and f.near(f.want / f.size), f"It is divided {LOSS}"),
     Rule("times ranks", lambda f: f.of == "x" and f.near(f.want * f.size), f"It is multiplied {LOSS}"),
@@ -529,6 +564,7 @@ WHYS_GRADIENT: Whys = [
         "It is divided by the number of examples. y depends on it in each of them: a sum.",
     ),
     *LAST_WHYS,
+    "y is right, and so are mean and variance: what differs is made in backward.",
 ]
 GRADIENTS = [
     Test(

@@ -170,6 +170,9 @@ class Facts:
     replicas = property(lambda self: self.gives(self.whole * self.sizes.data))
     over_replicas = property(lambda self: self.gives(self.whole / self.sizes.data**2))
     all_ranks = property(lambda self: self.gives(self.every.sum()))
+    own_beside_others = property(
+        lambda self: math.isclose(self.norms[0], self.want) and math.isclose(self.norm**2, self.once.flat[self.rank])
+    )
     largest_share = property(lambda self: self.gives(self.once.max()))
     over_tensor = property(lambda self: self.gives(over(self.every, PIPELINE, TENSOR) / self.sizes.tensor))
     inverted = property(lambda self: self.gives(over(self.sharded * self.first + self.others, PIPELINE, TENSOR)))
@@ -182,6 +185,13 @@ class Facts:
     no_root = property(lambda self: self.gives(self.whole**2))
     no_norm = property(lambda self: self.gives(self.factor**2))
     norm_afterwards = property(lambda self: self.gives((self.want * self.factor) ** 2, self.most**2))
+
+    @property
+    def added_to_replicas(self) -> bool:
+        """Whether gradients were multiplied by the number of replicas before their norm was taken."""
+        norm = self.want * self.sizes.data
+        factor = self.sizes.data * min(1.0, self.most / (norm + 1e-6))
+        return self.gives(norm**2) and all(np.allclose(a, b * factor, rtol=1e-10) for b, a in self.pairs)
 
     @property
     def sum_of_norms(self) -> bool:
@@ -203,7 +213,10 @@ class Facts:
         return next((a for b, a in pairs if (b is None) != (a is None)), None)
 
     ratio = property(lambda self: float((self.wrong[1] / self.wrong[0]).flat[0]))
-    clamped = property(lambda self: not np.allclose(self.wrong[1], self.wrong[0] * self.ratio, rtol=1e-10))
+    one_ratio = property(lambda self: np.allclose(self.wrong[1], self.wrong[0] * self.ratio, rtol=1e-10))
+    largest = property(lambda self: np.abs(self.wrong[1]).max())
+    clamped = property(lambda self: np.allclose(self.wrong[1], np.clip(self.wrong[0], -self.largest, self.largest)))
+    squared = property(lambda self: np.allclose(self.wrong[1], self.wrong[0] ** 2 * self.factor, rtol=1e-10))
     small_already = property(lambda self: self.factor == 1.0)
     unscaled = property(lambda self: np.array_equal(*self.wrong))
     all_unscaled = property(lambda self: all(np.array_equal(*pair) for facts in self.everyone for pair in facts.pairs))
@@ -216,10 +229,11 @@ class Facts:
     scaled_twice = property(
         lambda self: self.scaled_by(self.factor**2, (self.most / self.want) ** 2, self.most**2 / (self.whole + 1e-6))
     )
+    by_own_norm = property(lambda self: self.scaled_by(self.most / (math.sqrt(sum(self.own_squares)) + 1e-6)))
     to_norm_of_1 = property(lambda self: self.scaled_by(1 / self.want, 1 / (self.want + 1e-6)))
 
     def scaled_by(self, *ratios: float) -> bool:
-        return not self.clamped and any(math.isclose(self.ratio, ratio, rel_tol=1e-10) for ratio in ratios)
+        return self.one_ratio and any(math.isclose(self.ratio, ratio, rel_tol=1e-10) for ratio in ratios)
 
     @property
     def epsilon(self) -> bool:
@@ -255,6 +269,13 @@ WHYS_NORM = rules(
     own_share="That is the norm of this rank's own share: sum squares over the tensor and the pipeline axis.",
     others_often=f"Gradients that all {{sizes.tensor}} tensor ranks have are counted {{sizes.tensor}} times. {ONCE}",
     replicas="Replicas are counted: ranks of the data axis have the same gradients, so nothing is summed over it.",
+    added_to_replicas=(
+        "{sizes.data} times the norm: gradients were added up over the data axis, over which they are averaged already."
+    ),
+    own_beside_others=(
+        "Rank 0 has the norm, and this rank that of its own share. gather and reduce bring a result to one rank alone, "
+        "allgather and allreduce to all."
+    ),
     over_replicas="Divided by the number of replicas, over which nothing was summed.",
     all_ranks=f"A sum over all ranks counts replicas, and what tensor ranks have in common. {ONCE} Leave data out.",
     largest_share="That is the largest norm of a rank's share: sum the squares of all shares, then take the root.",
@@ -289,6 +310,11 @@ WHYS_GRADIENTS = rules(
     epsilon="Nearly. As in torch, the factor is most / (norm + 1e-6): that is no division by 0 where norm is 0.",
     rounded="Rounded on the way: gradients of float64 are multiplied by a float64, most / (norm + 1e-6).",
     clamped="Each gradient keeps its direction only if all elements of all of them get the same factor: no clamp.",
+    squared=(
+        "That is the square of each element, times the factor: what was squared in place is the gradient itself, whose "
+        "memory p.grad.detach() and p.grad.data share."
+    ),
+    by_own_norm="Scaled by the norm of this rank's own gradients: all ranks scale by the whole model's, {want:.4g}.",
     scaled_twice="That is the factor's square: multiply each gradient once, by most / (norm + 1e-6).",
     to_norm_of_1="Scaled to a norm of 1: the norm may be {most}.",
     otherwise="All gradients of all ranks get one factor, most / (norm + 1e-6) = {factor:.6g}.",

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,9 @@ def _program(sizes: GridSizes, again: bool = False) -> Program:
             return facts(shown=short(result), sent=sent())
         if strange := [short(each) for each in result if not hasattr(each, "allgather")]:
             return facts(shown=f"{strange[0]}, which is no communicator", sent=sent())
-        return facts([(_numbers(comm, each), each.rank) for each in result], sent=sent())
+        made = [(_numbers(comm, each), each.rank) for each in result]
+        calls = comm.world.collectives[comm.me] if is_virtual(comm) else []
+        return facts(made, sent=sent(), split_least=min((call.size for call in calls), default=math.inf))
 
     return program
 
@@ -113,6 +116,7 @@ class Facts:
     number: the rank's, in the communicator that it was given. made: of each axis its ranks, as numbers of that
     communicator, and this rank's number there; None where no three communicators came. shown: what came instead.
     error: the ValueError or AssertionError that was raised. waited: seconds until then. sent: known of virtual ranks.
+    split_least: the ranks of the smallest communicator that was split; infinity where it is not known.
     """
 
     rank: int
@@ -124,6 +128,7 @@ class Facts:
     error: Exception | None = None
     waited: float = 0.0
     sent: Sent | None = None
+    split_least: float = math.inf
     everyone: Sequence["Facts"] = ()
     axis: int = 0
 
@@ -172,7 +177,8 @@ class Facts:
 
     small_factor = property(lambda self: set(self.want) < set(self.group) and self.color[0])
     several_groups = property(lambda self: set(self.want) < set(self.group))
-    alone = property(lambda self: len(self.group) == 1)
+    all_alone = property(lambda self: all(len(each[self.axis]) == 1 for each in self.groups))
+    alone_in_part = property(lambda self: self.all_alone and self.split_least < self.size)
 
     @property
     def of_earlier_call(self) -> bool:
@@ -240,7 +246,8 @@ def _judge_refused(results: Sequence[Facts]) -> Finding | None:
 
 REFUSAL = "a ValueError on all ranks: {sizes} is a grid of {needed} ranks, and there are {ranks}"
 COMPARED = (
-    "The product of the sizes has to be compared with comm.size: with another one some ranks have no place on the grid."
+    "The product of the sizes has to equal comm.size: with more ranks some have no place on the grid, and with fewer "
+    "some places have no rank."
 )
 AGAIN = (
     "comm has other ranks than in an earlier call with these sizes: make communicators anew, of the comm that is given."
@@ -280,7 +287,11 @@ WHYS_GROUP = rules(
         "has {color[3]} ranks here, so the factor has to be {color[3]} or more. Take it from the sizes that are passed."
     ),
     several_groups=f"Ranks of several groups got one color. {ONE_AXIS}",
-    alone=f"Every rank has a color of its own, or the others are not in what was split. {ONE_AXIS}",
+    alone_in_part=(
+        "A part of comm was split, in which other ranks of this axis may be missing. Each axis is a Split of comm "
+        "itself."
+    ),
+    all_alone=f"Every rank has a color of its own. {ONE_AXIS}",
     otherwise=f"{DIGITS} Ranks that differ in one of them alone share the color that the two others make.",
 )
 GROUPS = tests(

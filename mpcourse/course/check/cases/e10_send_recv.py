@@ -14,7 +14,7 @@ import torch
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import Finding, Program, on_real, on_virtual, one_line
 from mpcourse.course.check.facts.gradients import copies_of
-from mpcourse.course.check.facts.messages import THROUGH_WORLD, Sent, counting, other_than_world
+from mpcourse.course.check.facts.messages import THROUGH_WORLD, Sent, counting, is_virtual, other_than_world
 from mpcourse.course.check.facts.ranks import turned
 from mpcourse.course.check.facts.rounding import UNITS, shorter_dtype
 from mpcourse.course.check.facts.tensors import Result, equals
@@ -280,7 +280,10 @@ def _two_messages(other: Callable[[], torch.Tensor], tags: tuple[int, int]) -> C
 
 
 class Passed(Result):
-    """A tensor that send or recv returned."""
+    """A tensor that send or recv returned.
+
+    Known of send: early, whether a receive from `of`, the other rank, waits when it returns.
+    """
 
     rank = None
 
@@ -316,8 +319,10 @@ def _sent(own: ModuleType, comm: Any, x: torch.Tensor, rank: int, tag: int = 0) 
     """Return the delegate that send returns; x stays as it was."""
     before = x.detach().clone()
     got = own.send(x, comm, rank, tag)
+    queues = comm.world.matching.queues[comm.context, comm.me] if is_virtual(comm) else None
+    early = bool(queues and queues.exact.get((rank, tag)))
     demand(GIVEN, Result(x, before, "x, after send,"))
-    demand(DELEGATE, Passed(got, x, f"what send returns on rank {comm.rank}"))
+    demand(DELEGATE, Passed(got, x, f"what send returns on rank {comm.rank}", early=early, of=f"rank {rank}"))
     return got
 
 
@@ -328,9 +333,16 @@ class Tags:
     ran: Ran
     rank = 1
 
-    back = property(lambda self: {event.name for event in self.ran.run.events if event.lane == "rank 1 -> rank 0"})
+    forth = property(lambda self: self.of("rank 0 -> rank 1"))
+    back = property(lambda self: self.of("rank 1 -> rank 0"))
     other_tags = property(lambda self: self.back != {"tag 5", "tag 6"})
+    more_forth = property(lambda self: self.forth > {"tag 5", "tag 6"})
+    several = property(lambda self: len(self.back) > 1)
+    shown_forth = property(lambda self: " and ".join(sorted(self.forth)))
     shown = property(lambda self: " and ".join(sorted(self.back)) or "no messages")
+
+    def of(self, lane: str) -> set[str]:
+        return {event.name for event in self.ran.run.events if event.lane == lane}
 
 
 def _judge(results: Sequence[Any]) -> Finding | None:
@@ -388,9 +400,12 @@ REFUSED = Test(
 KEPT = equals("The second was written into the memory of the first: each needs its own.")
 LEARN = "The receiver has to learn dtype and shape: comm.send pickles an array with both."
 WHYS_RECEIVED = rules(reshaped=LEARN, otherwise=f"What arrives is x, as it was sent. {AS_IT_LIES}")
+OTHER_DTYPE = (
+    "x is to arrive in its own dtype: comm.send pickles an array with dtype and shape, if neither side changes them."
+)
 RECEIVED = [
     *tests(no_tensor=("{what} to be a tensor", "{shown}", "Recv.forward returns the tensor that it received.")),
-    *equals(WHYS_RECEIVED, dtype=LEARN),
+    *equals(WHYS_RECEIVED, dtype=OTHER_DTYPE),
     *tests(
         no_backward=(
             "{what} to be the result of an operation with a backward",
@@ -405,6 +420,11 @@ KEPT_IN_BACKWARD = equals(
     "what is not contiguous: receive into a new tensor."
 )
 DELEGATE = tests(
+    early=(
+        "send to leave the receiving of the gradient to backward",
+        "a receive from {of} that has begun in send",
+        "It takes the next message with this tag, which may be a tensor and no gradient: begin to receive in backward.",
+    ),
     no_tensor=("{what} to be a tensor, the delegate", "{shown}", "Send.forward returns the number 0, a tensor."),
     not_zero=(
         "{what} to be the number 0, {want.dtype}, of shape ()",
@@ -413,8 +433,9 @@ DELEGATE = tests(
     ),
     no_operation=(
         "{what} to be part of x's graph",
-        "a tensor that no operation made",
-        "Its backward would never reach x. Leave send as it was: Send.apply makes the graph, if x goes in itself.",
+        "a tensor without a grad_fn",
+        "Its backward would never reach x. Send.apply makes the graph, if x itself goes in, and forward does not mark "
+        "the delegate as not differentiable.",
     ),
 )
 WHYS_GRADIENT = rules(
@@ -429,10 +450,18 @@ GRADIENTS = tests(
     missing=("{what}", "None", "No gradient came: Send.backward returns that of x in the first place."),
     difference=("{difference[0]}", "{difference[1]}", WHYS_GRADIENT),
 )
+WHYS_TAGS = rules(
+    more_forth=(
+        "The tensors themselves were sent with {shown_forth}. A tag that is not theirs may be that of another tensor. "
+        "Parts of a tensor may have one tag: messages with one tag arrive in the order in which a rank sent them."
+    ),
+    several="The tag is changed on the way back, and may be that of another tensor: send a gradient with its tensor's.",
+    otherwise="Messages that travel at once are told apart by their tags alone: keep the tag in ctx, beside the rank.",
+)
 TAGS = tests(
     other_tags=(
         "gradients of what was sent with tags 5 and 6 to be sent back with these tags",
         "{shown}",
-        "Messages that travel at once are told apart by their tags alone: keep the tag in ctx, beside the rank.",
+        WHYS_TAGS,
     )
 )

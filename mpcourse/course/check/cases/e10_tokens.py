@@ -39,6 +39,10 @@ _LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "rank without micro-batches": lambda size: [[], *_PLAIN[1:size]] if size > 1 else [[2, 5]],
 }
 IN_EVAL_MODE = "full"  # the layout with which the model is given in eval mode
+UNEVEN = (
+    "Ranks have different numbers of micro-batches here. What is made once for each of them, such as a collective call "
+    "in the loop, is not made equally often on all ranks."
+)
 EMPTY = "A part without tokens adds 0 to both sums, and takes part in every collective call like any other."
 
 
@@ -113,7 +117,8 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
     for case, make in _LAYOUTS.items():
         for size in SIZES:
             layout = make(size)
-            stumbled = None if case in ("plain", "full") else (f"the same with {_layout_text(layout)}", EMPTY)
+            why = EMPTY if any(not sum(row) or 0 in row for row in layout) else UNEVEN
+            stumbled = None if case in ("plain", "full") else (f"the same with {_layout_text(layout)}", why)
             on_virtual(answer, comm, size, _program(layout, case != IN_EVAL_MODE), _judge, stumbled)
 
 
@@ -166,7 +171,7 @@ class Facts:
     rows: the most rows whose activations were in memory at once. foreign: a rank whose micro-batch this one ran. sent:
     known of virtual ranks. cut: whether the model was given some places of a micro-batch only. mode: in which it is
     given; mode_changed: whether it was in the other one in a forward, or is afterwards. noun: whether the loss or the
-    gradient is looked at.
+    gradient is looked at. everyone: facts of all ranks.
     """
 
     rank: int
@@ -180,6 +185,7 @@ class Facts:
     mode: str
     mode_changed: bool
     noun: str = "gradient"
+    everyone: Sequence["Facts"] = ()
 
     size = property(lambda self: len(self.layout))
     of = property(lambda self: slice(0, 1) if self.noun == "loss" else slice(1, None))
@@ -215,6 +221,7 @@ class Facts:
     of_others = property(lambda self: self.foreign is not None)
     another_gradient = property(lambda self: not _close(self.got, self.want))
     no_loss = property(lambda self: self.loss is None)
+    on_others = property(lambda self: any(facts.loss is not None for facts in self.everyone))
     no_float = property(lambda self: not isinstance(self.loss, float))
     another_loss = property(lambda self: not np.isclose(self.loss, self.mean[0], rtol=1e-9))
 
@@ -225,6 +232,10 @@ class Facts:
     rounded = property(lambda self: shorter_dtype(self.got, self.want))
     own_mean = property(lambda self: self.gives(means(self.own)))
     own_share = property(lambda self: self.gives(self.own[1:] / self.tokens))
+    allreduced = property(lambda self: 2 * (self.size - 1) * self.total[1:].nbytes // self.size)  # bytes, for gradients
+    sent_as_gradients = property(lambda self: self.sent and self.sent.nbytes >= self.allreduced)
+    all_own_shares = property(lambda self: all(not f.no_gradient and f.own_share for f in self.everyone))
+    summed_elsewhere = property(lambda self: self.sent_as_gradients and self.noun == "gradient" and self.all_own_shares)
     mean_of_all_means = property(lambda self: self.gives(means(self.every).mean(0)))
     mean_of_ranks = property(lambda self: self.gives(means(self.ranks).mean(0)))
     sum_of_ranks = property(lambda self: self.gives(means(self.ranks).sum(0)))
@@ -275,8 +286,8 @@ class Facts:
 
 
 def _judge(results: Sequence[Facts]) -> Finding | None:
-    of_loss = [replace(facts, noun="loss") for facts in results]
-    if finding := judge(GRADIENTS, *results) or judge(LOSS, *of_loss):
+    everyone = [replace(facts, everyone=results) for facts in results]
+    if finding := judge(GRADIENTS, *everyone) or judge(LOSS, *(replace(facts, noun="loss") for facts in everyone)):
         return finding
     rows: dict[str, list[Row]] = {"the loss": [np.array([facts.loss]) for facts in results]}
     rows |= {f"gradient {i}": [facts.gradients[i] for facts in results] for i in range(len(results[0].gradients))}
@@ -296,6 +307,10 @@ WHYS = rules(
         "Right to some digits: numbers were in a shorter dtype on their way. Losses and gradients keep the model's."
     ),
     own_mean="That is this rank's own {noun}: nothing was summed over ranks.",
+    summed_elsewhere=(
+        "Only this rank's share of the gradient is in p.grad, though as many bytes were sent as it takes to sum it: "
+        "the sum is elsewhere. comm.allreduce returns it, and what torch.cat makes is a copy. Put the sum into p.grad."
+    ),
     own_share="Only this rank's share of the {noun}: sum over ranks, and on all of them, too.",
     mean_of_all_means=(
         "That is the mean of the micro-batches' means, in which the tokens of a short one count more. Divide the sum "
@@ -364,8 +379,12 @@ GRADIENTS = [
     ),
 ]
 LOSS_ASKED = "a loss of {right_loss} on rank {rank}, with {layout_text}"
+WHYS_NO_LOSS = rules(
+    on_others="Another rank has a loss. reduce and gather give their result to one rank alone, and None to others.",
+    otherwise="Nothing came back: is the mean loss returned?",
+)
 LOSS = tests(
-    no_loss=(LOSS_ASKED, "None", "Nothing came back: is the mean loss returned?"),
+    no_loss=(LOSS_ASKED, "None", WHYS_NO_LOSS),
     no_float=(LOSS_ASKED, "{shown_loss}", "A float was asked: .item()."),
     another_loss=(LOSS_ASKED, "{shown_loss}", WHYS),
 )

@@ -165,6 +165,8 @@ class Facts(OnAllRanks):
     """What calls did, seen from one rank, beside what right and wrong programs make of the gradients."""
 
     chunk = property(lambda self: len(self.want[0]))
+    shapes = property(lambda self: [row is not None and row.shape for row in self.got])  # by rank
+    split_shapes = property(lambda self: [part.shape for part in np.array_split(np.arange(self.n), self.size)])
     nbytes = property(lambda self: self.chunk * self.case.dtype.itemsize)
     n = property(lambda self: self.case.n)
     had = property(lambda self: sum(g.numel() for g in self.case.gradients(self.rank) if g is not None))
@@ -274,8 +276,10 @@ CALLS = [
 ]
 WHYS_SHAPE = {
     LEFT_OUT: lambda f: f.had < f.n and f.result.shape in ((f.had // f.size,), (-(-f.had // f.size),)),
+    "The first chunks are one element longer, as np.array_split cuts. All chunks are to have one length: round it up, "
+    "and pad with zeros at the end.": lambda f: f.shapes == f.split_shapes,
     "The length was rounded down, so the last elements are in no chunk. Round up, and pad with zeros.": (
-        lambda f: f.result.shape == (f.n // f.size,)
+        lambda f: set(f.shapes) == {(f.n // f.size,)}
     ),
     "That is the whole buffer. This rank's chunk is asked, and no more.": (
         lambda f: f.result.shape in ((f.n,), (f.chunk * f.size,))

@@ -230,6 +230,24 @@ def _each_alone(case: Case, border: Callable[..., int]) -> Owned:
     return [[piece for rows in alone for piece in rows[rank]] for rank in range(case.ranks)]
 
 
+def _length_of_all(case: Case) -> Owned:
+    """Return what a program gives that takes the chunk's length from all elements of the list."""
+    elements = sum(kind.numel for kind in case.kinds)
+    return owned(case, (BUFFERS[""], lambda r, n, p: r * -(-elements // p), PIECES[""]))
+
+
+def _with_gaps(case: Case) -> Owned:
+    """Return what a program gives that leaves room for frozen parameters."""
+    rows = owned(case, (lambda case: [(i, k.numel) for i, k in enumerate(case.kinds) if k.of is None], *RIGHT[1:]))
+    return [[piece for piece in row if case.kinds[piece[0]].trained] for row in rows]
+
+
+ALONE = {  # what is no product of a buffer, a border and a piece
+    "The chunk's length is that of all elements in the list over the number of ranks. Frozen parameters, and the "
+    "second place of a tied one, are not in the buffer, and do not count.": _length_of_all,
+    "Frozen parameters have no piece, and still take room in the buffer: what follows is to begin where the last "
+    "trained one ended.": _with_gaps,
+}
 EACH_ALONE = (
     "Each parameter is cut by itself. All of them are in one buffer, which is cut once: a chunk may hold several "
     "parameters, and a parameter lie in several chunks."
@@ -238,6 +256,7 @@ EACH_ALONE = (
 
 def misconceptions() -> Iterator[tuple[str, Callable[[Case], Owned]]]:
     """Yield those with one mistake, then with two, each with what such a program gives."""
+    yield from ALONE.items()
     for border in CHUNKS.values():
         yield EACH_ALONE, functools.partial(_each_alone, border=border)
     for mistakes in (1, 2):
@@ -455,6 +474,6 @@ WHYS = {
     "{element} is owned twice. Each element belongs to one rank.": lambda f: f.twice,
     "{element} belongs to no rank. Each element belongs to one.": lambda f: f.missing,
     "Rank {unlike[0]} owns {unlike[1]} elements, not {unlike[2]}. All chunks are as long as {total} over {ranks} "
-    "rounded up, {chunk}, and the last ones have padding.": lambda f: f.unlike,
+    "rounded up, {chunk}.": lambda f: f.unlike,
 }
 PIECES_OWNED = Test("pieces", lambda f: f.wrong is not None, "{asked_on_rank}", "{shown_on_rank}", WHYS)
