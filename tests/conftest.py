@@ -52,7 +52,7 @@ PRELOADED = (
     *("mpcourse.plot", "mpcourse.predict"),
 )
 
-# What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test TEST_ARGS=tests/course/test_answers.py
+# What fails fails again. Other numbers: MPCOURSE_CHECK_SEED=7 make test
 os.environ.setdefault(SEED, "1")
 
 JUDGED = ("test_a_wrong_answer_is_named", "test_a_right_answer_passes")
