@@ -101,7 +101,7 @@ assert all(len(runs[f"{n} B: {name}"]) == 3 for n in sizes for name in took)
 
 # %% [markdown]
 # A ratio below 1 means that the library was faster than `allreduce`. Up to 256 KiB MPI was faster, by a factor of 1.4
-# to 3.6 in our runs. For short arrays the difference is the time of Python around a message. At some hundred KiB,
+# to 2.5 in our runs. For short arrays the difference is the time of Python around a message. At some hundred KiB,
 # `allreduce` also chose recursive doubling by its formula where the ring was faster by the clock. gloo exchanges data
 # through TCP sockets even on one machine, and each call passes through several threads, which takes a fraction of a
 # millisecond. MPI and `allreduce` use memory that both processes share.
