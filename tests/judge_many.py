@@ -22,10 +22,10 @@ def main() -> None:
     verdicts = []
     for name in sys.argv[2:]:
         with tempfile.TemporaryDirectory() as folder:
-            job = Job(exercise.name, name, exercise.functions, exercise.check, folder, exercise.seconds)
+            job = Job.of(exercise, Path(name), folder)
             report = run(job, world)
             ending = Ending("reported", 1, reports={0: report})
-            verdicts.append(judge(exercise.name, exercise.functions, Path(name), ending, Path(folder)).as_dict())
+            verdicts.append(judge(job, ending).as_dict())
     print(json.dumps(verdicts), file=sys.__stdout__)
 
 

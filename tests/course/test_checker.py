@@ -14,6 +14,7 @@ from mpcourse.common.launch import mpirun
 from mpcourse.course.check import monitor, status_page
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.monitor import Ending
+from mpcourse.course.check.rank import Job
 from mpcourse.course.check.rank_exit import exit_of
 from mpcourse.course.check.status_page import Entry, Noted, StatusPage
 from mpcourse.course.check.supervisor import check
@@ -89,7 +90,7 @@ def test_what_a_rank_writes_while_it_is_looked_at_and_ends_is_read(tmp_path, mon
         return False
 
     monkeypatch.setattr(monitor, "_lives", ends)
-    ending = monitor.Monitor(tmp_path, 1, "answer.py", 10.0).look()
+    ending = monitor.Monitor(Job("e90", "answer.py", [], "", str(tmp_path), 10.0), 1).look()
     assert (ending.kind, ending.entries[0].last.text) == ("died", "os._exit(3)")
 
 

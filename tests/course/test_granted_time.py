@@ -9,6 +9,7 @@ from mpcourse.course.check import granted_time, monitor, stacks
 from mpcourse.course.check.cases import e03_balance
 from mpcourse.course.check.facts import steps
 from mpcourse.course.check.granted_time import GrantedTime
+from mpcourse.course.check.rank import Job
 from mpcourse.course.check.status_page import Entry, Noted
 
 
@@ -98,7 +99,10 @@ def test_a_rank_that_does_not_get_on_is_told_so_though_it_says_where_it_is_at_th
     machine, monkeypatch, tmp_path, said, kind
 ):
     entry = Entry(0, 7, 0, "running", Noted())
-    watching, answers = monitor.Monitor(tmp_path, 1, "a.py", monitor.STILL + 0.3), iter([{}, said])
+    watching, answers = (
+        monitor.Monitor(Job("e90", "a.py", [], "", str(tmp_path), monitor.STILL + 0.3), 1),
+        iter([{}, said]),
+    )
     monkeypatch.setattr(watching, "_entries", lambda: {0: entry})
     monkeypatch.setattr(monitor, "_lives", lambda pid: True)
     monkeypatch.setattr(monitor.stacks, "lines", lambda *arguments, ask: next(answers))

@@ -8,7 +8,7 @@ import pytest
 
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.monitor import Ending
-from mpcourse.course.check.rank import report_of
+from mpcourse.course.check.rank import Job, report_of
 from mpcourse.course.check.verdict import judge
 from mpcourse.course.check.virtual_run import OnVirtualRank, virtually
 
@@ -40,7 +40,9 @@ def verdict_on(on_virtual, tmp_path):
             on_virtual(body, size, head)
         file = tmp_path / "e90_f.py"
         report = report_of(caught.value, None, str(file), 0, 1)
-        return judge("e90_f", ["f"], file, Ending("reported", 1, reports={0: report}), tmp_path)
+        return judge(
+            Job("e90_f", str(file), ["f"], "", str(tmp_path), 10.0), Ending("reported", 1, reports={0: report})
+        )
 
     return judged
 

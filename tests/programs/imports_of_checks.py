@@ -34,8 +34,7 @@ def imported_meanwhile(exercise):
     gc.freeze()  # as in a fork server
     before = set(sys.modules)
     with tempfile.TemporaryDirectory() as folder:
-        file = str(COURSE.solution_file(exercise))
-        report = alone.run(Job(exercise.name, file, exercise.functions, exercise.check, folder, exercise.seconds))
+        report = alone.run(Job.of(exercise, COURSE.solution_file(exercise), folder))
     assert report.kind == "passed", report
     return sorted(set(sys.modules) - before)
 

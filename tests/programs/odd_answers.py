@@ -30,7 +30,7 @@ def main(name):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.py"
         file.write_text("\n".join(ANSWER.format(name=function) for function in exercise.functions))
-        job = Job(name, str(file), exercise.functions, exercise.check, folder, exercise.seconds)
+        job = Job.of(exercise, file, folder)
         for make in odd_values():
             builtins.odd_value = make
             if exercise.virtual or exercise.sizes == [1]:

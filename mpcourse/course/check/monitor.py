@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mpcourse.course.check import stacks, status_page
 from mpcourse.course.check.granted_time import STILL, GrantedTime
-from mpcourse.course.check.rank import Report
+from mpcourse.course.check.rank import Job, Report
 from mpcourse.course.check.status_page import Entry
 
 BLOCKED = 2.0  # seconds without any progress, all ranks inside communicator calls: a deadlock
@@ -37,10 +37,10 @@ class Ending:
 
 
 class Monitor:
-    """Reads the ranks' files in `folder`. Call `look` every few milliseconds until it answers."""
+    """Reads what the ranks of a job write in its folder. Call `look` every few milliseconds until it answers."""
 
-    def __init__(self, folder: Path, size: int, file: str, seconds: float) -> None:
-        self.folder, self.size, self.file, self.seconds = folder, size, file, seconds
+    def __init__(self, job: Job, size: int) -> None:
+        self.job, self.size, self.folder = job, size, Path(job.folder)
         self.start = time.monotonic()
         self.begun: GrantedTime | None = None  # since the last rank began
         self.still = GrantedTime()  # since a rank last got on
@@ -101,7 +101,7 @@ class Monitor:
             self.asked = time.monotonic()
             if ending.inside:  # else it is the check's own code that takes long, on a machine that is busy
                 return ending
-        if begun.seconds() > self.seconds:
+        if begun.seconds() > self.job.seconds:
             ending = self._ending("slow", entries)
             # A rank that did not say in time, on a busy machine, that it is in the learner's code may say so now.
             ending.kind = "still" if still and ending.inside else "slow"
@@ -126,7 +126,7 @@ class Monitor:
     def _ending(self, kind: str, entries: dict[int, Entry], flooding: int | None = None) -> Ending:
         unfinished = {i: e for i, e in entries.items() if i not in self.reports}
         pids = {i: e.pid for i, e in unfinished.items()}
-        stack_lines = stacks.lines(self.folder, pids, self.file, ask=kind not in ("reported", "died"))
+        stack_lines = stacks.lines(self.folder, pids, self.job.file, ask=kind not in ("reported", "died"))
         lines = {i: line for i, e in unfinished.items() if (line := stack_lines.get(i, e.last.line))}
         return Ending(kind, self.size, dict(self.reports), entries, lines, flooding, self.gone, bool(stack_lines))
 

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpcourse.course.check import stacks
 from mpcourse.course.check.answer import Answer
@@ -29,6 +29,9 @@ from mpcourse.course.check.status_page import StatusPage
 from mpcourse.course.check.wrong import Wrong, short, without_numbers
 from mpcourse.course.forkserver import LAUNCHED
 
+if TYPE_CHECKING:
+    from mpcourse.course.check.manifest import Exercise
+
 LOADING = "while the file was loaded"
 
 
@@ -36,8 +39,9 @@ LOADING = "while the file was loaded"
 class Job:
     """What a rank is to check. file: the learner's; module: holds `check(answer, comm)`; seconds: the time limit.
 
-    virtually: whether the module's `check_virtually(answer, comm)`, if it has one, comes before that, on rank 0.
-    forbidden_modules: what of the library the answer is to write itself.
+    folder: where ranks report; empty where they agree on one. virtually: whether the module's `check_virtually(answer,
+    comm)`, if it has one, comes before `check`, on rank 0. forbidden_modules: what of the library the answer is to
+    write itself.
     """
 
     name: str
@@ -48,6 +52,12 @@ class Job:
     seconds: float
     virtually: bool = True
     forbidden_modules: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, exercise: "Exercise", file: Path, folder: str = "", virtually: bool = True) -> "Job":
+        """Return the job of checking the answer to an exercise that is in `file`."""
+        e = exercise
+        return cls(e.name, str(file), e.functions, e.check, folder, e.seconds, virtually, e.forbidden_modules)
 
 
 @dataclass

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,15 +56,7 @@ def _check(file: Path) -> int:
     exercise = load_course().find(file.name)
     if "mpi4py.MPI" in sys.modules:
         raise UserError(f"{file.name} imports mpi4py above its call of check_this_file: move the import below it")
-    job = Job(
-        exercise.name,
-        str(file),
-        exercise.functions,
-        exercise.check,
-        "",
-        exercise.seconds,
-        forbidden_modules=exercise.forbidden_modules,
-    )
+    job = Job.of(exercise, file)
     mark, since = uuid.uuid4().hex, time.time()
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
@@ -78,7 +70,7 @@ def _check(file: Path) -> int:
     folder = None
     try:
         number, size, folder = _introduced(reading)
-        status = _judge(exercise, file, folder, size, rank) if number == 0 else _follow(folder, number, rank)
+        status = _judge(replace(job, folder=str(folder)), size, rank) if number == 0 else _follow(folder, number, rank)
         if status == 0:
             _wait(lambda: rank.poll() is not None)  # MPI ends in peace
         return status
@@ -114,23 +106,24 @@ def _introduced(reading: int) -> tuple[int, int, Path]:
     return answer["rank"], answer["size"], Path(answer["folder"])
 
 
-def _judge(exercise: Any, file: Path, folder: Path, size: int, rank: subprocess.Popen) -> int:
+def _judge(job: Any, size: int, rank: subprocess.Popen) -> int:
     """Wait beside rank 0 for the end, print the verdict, and let the others know."""
     from mpcourse.course.check.monitor import Monitor
     from mpcourse.course.check.show import show_verdict
     from mpcourse.course.check.verdict import judge
 
-    monitor = Monitor(folder, size, str(file), exercise.seconds)
+    monitor = Monitor(job, size)
     while not (ending := monitor.look()):
         rank.poll()  # reaps it, so that others see that it has ended
         time.sleep(POLL)
-    verdict = judge(exercise.name, exercise.functions, file, ending, folder)
+    verdict = judge(job, ending)
     verdict.sizes = [size] if verdict.passed else []
     show_verdict(verdict)
     sys.stdout.flush()
     status = 0 if verdict.passed else 1
-    (folder / "part").write_text(str(status))
-    (folder / "part").replace(folder / "judged")
+    part = Path(job.folder, "part")
+    part.write_text(str(status))
+    part.replace(part.with_name("judged"))
     return status
 
 

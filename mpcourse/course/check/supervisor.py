@@ -107,22 +107,13 @@ def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
     """Check an answer that needs no MPI, in one process."""
     mark, since, without_mpi = uuid.uuid4().hex, time.time(), False
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
-        folder = Path(name)
-        job = Job(
-            exercise.name,
-            str(file),
-            exercise.functions,
-            exercise.check,
-            name,
-            exercise.seconds,
-            forbidden_modules=exercise.forbidden_modules,
-        )
+        job = Job.of(exercise, file, name)
         arguments = ["-P", CALL, "mpcourse.course.check.single_process:main", json.dumps(asdict(job))]
         environment = {**rank_environment(), MARK: mark}
-        with (folder / "rank0.out").open("wb") as output:
+        with Path(name, "rank0.out").open("wb") as output:
             process = starter.start(arguments, environment, file.parent, output.fileno())
         try:
-            monitor = Monitor(folder, 1, str(file), exercise.seconds)
+            monitor = Monitor(job, 1)
             while not (ending := monitor.look(process.poll(POLL) is None)):
                 pass
             if ending.kind == "died" and (status := process.poll(1.0)) is not None:
@@ -134,28 +125,18 @@ def run_alone(exercise: Exercise, file: Path, starter: Starter) -> Verdict:
             if not without_mpi:  # to tell what is left from what others use takes 0.1 s, where others run meanwhile
                 tidy(since)
         if ending.kind == "died" and not ending.entries:
-            raise UserError(f"the check could not start ({_said(folder)[-1]}): run `mpcourse doctor`")
-        return judge(exercise.name, exercise.functions, file, ending, folder)
+            raise UserError(f"the check could not start ({_said(job)[-1]}): run `mpcourse doctor`")
+        return judge(job, ending)
 
 
 def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict:
     """Run ranks under mpirun; virtual ranks came before."""
     mark, since = uuid.uuid4().hex, time.time()
     with tempfile.TemporaryDirectory(prefix="mpcourse-") as name:
-        folder = Path(name)
-        job = Job(
-            exercise.name,
-            str(file),
-            exercise.functions,
-            exercise.check,
-            name,
-            exercise.seconds,
-            False,
-            exercise.forbidden_modules,
-        )
+        job = Job.of(exercise, file, name, virtually=False)
         # -P: a file of the learner's called random.py must not stand in for Python's.
         command = starter.command("-P", CALL, "mpcourse.course.check.rank:main", json.dumps(asdict(job)))
-        with (folder / "mpirun.out").open("wb") as output:
+        with Path(name, "mpirun.out").open("wb") as output:
             # Without standard input and in a session of its own, a rank cannot reach the terminal.
             launcher = subprocess.Popen(
                 mpirun_command(size, command),
@@ -167,7 +148,7 @@ def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict
                 start_new_session=True,
             )
             try:
-                ending = _watch(launcher, Monitor(folder, size, str(file), exercise.seconds))
+                ending = _watch(launcher, Monitor(job, size))
                 passed = ending.kind == "reported" and all(r.kind == "passed" for r in ending.reports.values())
                 if passed or ending.kind == "died":  # let MPI finalize in peace, or the launcher say who it was
                     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -177,8 +158,8 @@ def _run(exercise: Exercise, file: Path, size: int, starter: Starter) -> Verdict
                 launcher.wait()
                 starter.end(mark)
                 tidy(since)
-        _check_start(folder, size, ending)
-        return judge(exercise.name, exercise.functions, file, ending, folder)
+        _check_start(job, size, ending)
+        return judge(job, ending)
 
 
 def _watch(launcher: subprocess.Popen, monitor: Monitor) -> Ending:
@@ -189,20 +170,20 @@ def _watch(launcher: subprocess.Popen, monitor: Monitor) -> Ending:
         time.sleep(POLL)
 
 
-def _check_start(folder: Path, size: int, ending: Ending) -> None:
+def _check_start(job: Job, size: int, ending: Ending) -> None:
     """Raise UserError if not the answer but the start of MPI failed."""
-    seen = {int(path.read_text()) for path in folder.glob("size*")}
+    seen = {int(path.read_text()) for path in Path(job.folder).glob("size*")}
     if seen - {size}:
         raise UserError(
             f"mpirun started {size} ranks, but each says that it is one of {min(seen)}: mpirun and mpi4py belong to "
             "different MPIs; `mpcourse doctor` names them and the cure"
         )
     if ending.kind == "died" and not ending.entries:
-        raise UserError(f"mpirun could not start the ranks ({_said(folder)[-1]}): run `mpcourse doctor`")
+        raise UserError(f"mpirun could not start the ranks ({_said(job)[-1]}): run `mpcourse doctor`")
 
 
-def _said(folder: Path) -> list[str]:
+def _said(job: Job) -> list[str]:
     """Read what processes that did not start have printed: lines that mention an error, else all lines."""
-    outputs = [path.read_text(errors="replace") for path in sorted(folder.glob("*.out"))]
+    outputs = [path.read_text(errors="replace") for path in sorted(Path(job.folder).glob("*.out"))]
     lines = [line.strip() for line in clean("\n".join(outputs)).splitlines() if re.search(r"\w", line)]
     return [line for line in lines if "rror" in line] or lines or ["no message"]

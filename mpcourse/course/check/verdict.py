@@ -10,7 +10,7 @@ from mpcourse.common.words import counted, named
 from mpcourse.course.check import hangs
 from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.monitor import Ending
-from mpcourse.course.check.rank import LOADING, Report
+from mpcourse.course.check.rank import LOADING, Job, Report
 from mpcourse.course.check.rank_exit import exit_of
 from mpcourse.course.check.stub_detection import raises_not_implemented
 from mpcourse.course.check.stubs import stub_of
@@ -57,20 +57,22 @@ class Verdict:
         return {"passed": self.passed, **asdict(self), "seconds": round(self.seconds, 3)}
 
 
-def judge(name: str, functions: list[str], file: Path, ending: Ending, folder: Path) -> Verdict:
-    """Return the verdict on one run of `ending.size` ranks, whose files lie in `folder`."""
+def judge(job: Job, ending: Ending) -> Verdict:
+    """Return the verdict on one run of `ending.size` ranks."""
+    file, folder = Path(job.file), Path(job.folder)
     source = source_lines(file)
 
     def code(line: int | None) -> str:
         return f"line {line}: `{source[line - 1].strip()}`" if line and line <= len(source) else ""
 
-    verdict = Verdict(name, "passed", ending.size, f"passed at {counted(ending.size, 'rank')}", file=shown_path(file))
+    headline = f"passed at {counted(ending.size, 'rank')}"
+    verdict = Verdict(job.name, "passed", ending.size, headline, file=shown_path(file))
     failed = [r for r in ending.reports.values() if r.kind != "passed"]
     verdict.virtual = not failed and any(r.virtual for r in ending.reports.values())
     if ending.kind == "reported" and failed:
         first = min(failed, key=lambda r: (_ORDER.index(r.kind), r.rank))
         alike = sorted(r.rank for r in failed if r.kind == first.kind and r is not first)
-        _tell_report(verdict, first, functions, code, file)
+        _tell_report(verdict, first, job.functions, code, file)
         if first.virtual:
             verdict.np, verdict.virtual = first.virtual, True
             verdict.printed = [(rank, shortened(clean(text))) for rank, text in first.printed]
