@@ -11,7 +11,7 @@ HATCHES = ("", "///", "...", "xx")
 
 
 def column_row(devices: int, title: str) -> Figure:
-    """Draw X A = H, and H B = the sum of partial results, with each block in its device's colour.
+    """Draw H = GELU(X A), and H B = the sum of partial results, with each block in its device's colour.
 
     The cut is Megatron-LM's for the two layers of an MLP block (Shoeybi et al., 2019, section 3): A by columns, so that
     the function between the layers needs nothing from another device, and B by rows. Each device has one partial
@@ -23,7 +23,9 @@ def column_row(devices: int, title: str) -> Figure:
     made, (axis,) = figure(title, width=7.4, height=2.5)
     at = _matrix(axis, 0, BATCH, WIDTH, "X", "on every GPU")
     at = _matrix(axis, _sign(axis, at, "×"), WIDTH, HIDDEN, "A", "cut by columns", columns=devices)
-    at = _matrix(axis, _sign(axis, at, "="), BATCH, HIDDEN, "H", "stays where it is", columns=devices)
+    axis.text(at + GAP, 0.18, "GELU", ha="center", va="bottom", fontsize=8, color=INK)
+    at = _sign(axis, at + GAP / 2, "→") + GAP / 2  # room for the word
+    at = _matrix(axis, at, BATCH, HIDDEN, "H", "stays where it is", columns=devices)
     at = _matrix(axis, _sign(axis, at, "×"), HIDDEN, WIDTH, "B", "cut by rows", rows=devices)
     terms = at + GAP
     for device in range(devices):

@@ -674,8 +674,8 @@ def test_each_matrix_of_a_column_and_row_parallel_pair_is_drawn_in_a_block_a_dev
     (axis,) = plot.column_row(devices, "title").axes
     blocks = Counter(patch.get_gid() for patch in axis.patches)
     assert blocks == {"X": 1, "A": devices, "H": devices, "B": devices, "": devices}
-    signs = [t.get_text() for t in axis.texts if t.get_text() in ("×", "=", "+")]
-    assert signs == ["×", "=", "×", "=", *["+"] * (devices - 1)]
+    signs = [t.get_text() for t in axis.texts if t.get_text() in ("×", "GELU", "→", "=", "+")]
+    assert signs == ["×", "GELU", "→", "×", "=", *["+"] * (devices - 1)], "H is GELU(X A), not X A"
     with pytest.raises(ValueError, match="2 to 4"):
         plot.column_row(5, "title")
 
