@@ -19,8 +19,9 @@ class MemoryTable:
 
 
 TWO_P100 = MemoryTable(
-    source="an article of 2020-03-29 on ResNet-50 over two GPUs, torch 1.1",
-    setting="2 x Tesla P100-SXM2, NVLink; batch 10x3x1024x1024, MSELoss, SGD; conv1..layer2 | layer3..fc",
+    source="Takehiro Ajioka, PyTorchで大きなネットワークを複数のGPUに分散して学習する (How to train a "
+    "large network in parts on several GPUs with PyTorch), 2020, https://qiita.com/takeajioka/items/26439b848f66f43bb1d3",
+    setting="torch 1.1; 2 x Tesla P100-SXM2, NVLink; batch 10x3x1024x1024, MSELoss, SGD; conv1..layer2 | layer3..fc",
     MiB=(14637, 6657),
     utilisation=(48, 80),
     watts=(46, 241),

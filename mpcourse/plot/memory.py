@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from mpcourse.plot.style import INK, KIND_COLORS, KIND_HATCHES, figure, label
-from mpcourse.virtual import Box
+from mpcourse.virtual import GPU, Box
 from mpcourse.virtual.gpus.ledger import KINDS, Peak, size
 
 COLUMNS = 900  # of a panel; for each of them the fullest moment is drawn
@@ -24,18 +24,20 @@ NEAR = 0.6  # part of a device's memory from which on its end is drawn
 class _Panel:
     """What one device held, and when.
 
-    moments: seconds and bytes by kind, after each change. issued: when the host had issued each of its operations.
+    gpu: the one whose memory is compared. moments: seconds and bytes by kind, after each change. issued: when the host
+    had issued each of its operations.
     """
 
     title: str
     box: Box
     device: int
+    gpu: GPU
     moments: list[tuple[float, dict[str, int]]]
     issued: list[float]
 
     @property
     def capacity(self) -> int:
-        return self.box.gpus[self.device].memory - self.box.gpus[self.device].context
+        return self.gpu.memory - self.gpu.context
 
     @property
     def most(self) -> int:
@@ -48,6 +50,7 @@ def memory(
     device: int | str | torch.device | None = None,
     over: str = "time",
     beside: bool = False,
+    gpu: GPU | None = None,
 ) -> Figure:
     """Draw bytes by kind, stacked, with the peak and what made it; a panel for each device.
 
@@ -55,14 +58,15 @@ def memory(
     box: one, or several by the names of their panels, to compare what they held: on one scale, each from its own first
     change on. device: the one to draw; None: all that ever held something. over: "time", on the host's clock from the
     first change on, or "operations", the number that the host had issued. beside: draw narrow panels side by side,
-    whose peaks show bytes alone; otherwise one panel below the other. Where more happens than the panel has columns, a
+    whose peaks show bytes alone; otherwise one panel below the other. gpu: compare with the memory of this one, if the
+    box's own are larger, so that they also run what does not fit. Where more happens than the panel has columns, a
     column shows its fullest moment. Raises ValueError where there is nothing to draw, RuntimeError for a device that
     the box lacks or where the box keeps no record.
     """
     if over not in ("time", "operations"):
         raise ValueError(f'over is "time" or "operations", not {over!r}')
     boxes = box if isinstance(box, Mapping) else {"": box}
-    panels = [panel for name, one in boxes.items() for panel in _panels(one, device, name)]
+    panels = [panel for name, one in boxes.items() for panel in _panels(one, device, name, gpu)]
     begins = [panel.moments[0][0] for panel in panels]
     firsts = begins if isinstance(box, Mapping) else [min(begins)] * len(panels)
     longest = max(panel.moments[-1][0] - first for panel, first in zip(panels, firsts, strict=True))
@@ -106,7 +110,7 @@ def memory(
         axis.set_title(panel.title, fontsize=9, color=INK, loc="left")
         if is_near:
             axis.axhline(panel.capacity / nbytes, color=INK, linewidth=1, linestyle="--")
-            text = f"{size(panel.capacity)}: all that tensors can have"
+            text = f"{size(panel.capacity)}: all that tensors can have" + (f" on a {gpu.name}" if gpu else "")
             axis.annotate(
                 text, (0, panel.capacity / nbytes), (3, 3), xycoords=axis.get_yaxis_transform(),
                 textcoords="offset points", fontsize=8, color=INK,
@@ -138,14 +142,15 @@ def memory(
     return made
 
 
-def _panels(box: Box, device: int | str | torch.device | None, name: str) -> list[_Panel]:
+def _panels(box: Box, device: int | str | torch.device | None, name: str, gpu: GPU | None) -> list[_Panel]:
     """Return what to draw of a box. Raises ValueError where there is nothing."""
     wanted = range(len(box.devices)) if device is None else [_index(box, device)]
     issued = sorted(e.end for e in box.events if e.lane == "cpu" and e.kind != "wait")
     panels = []
     for i in wanted:
         if moments := [(seconds, dict(kinds)) for seconds, kinds in box.ledger.history(i)]:
-            panels.append(_Panel(name or f"{box.names[i]}, {box.gpus[i].name}", box, i, moments, issued))
+            title = box.names[i] if gpu else f"{box.names[i]}, {box.gpus[i].name}"
+            panels.append(_Panel(name or title, box, i, gpu or box.gpus[i], moments, issued))
     if not panels:
         where = "any device of this box" if device is None else f"{box.names[wanted[0]]} of this box"
         raise ValueError(f"no memory to draw: nothing was ever on {where}, or nothing since its reset()")

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -327,6 +328,19 @@ def test_the_end_of_a_devices_memory_is_drawn_when_it_is_near():
             assert lines == ([(gpu.memory - gpu.context) / 2**30] if near else [])
             assert any("all that tensors can have" in t for t in texts(figure)) == near
             del alive
+
+
+def test_memory_can_be_compared_with_that_of_a_smaller_gpu_than_the_boxs_own():
+    small = GPUS["Tesla P100-SXM2"]
+    with virtual_gpus(1, replace(small, memory=80 * 2**30), dry=True) as box:
+        alive = torch.empty(20 * 2**28, device="vgpu:0")
+        figure = plot.memory(box, gpu=small)
+        (axis,) = figure.axes
+        lines = [line.get_ydata()[0] for line in axis.lines if len(line.get_ydata()) == 2]
+        assert lines == [(small.memory - small.context) / 2**30] and axis.get_ylim()[1] > 20
+        assert axis.get_title(loc="left") == "vgpu:0"
+        assert any("all that tensors can have on a Tesla P100-SXM2" in t for t in texts(figure))
+        del alive
 
 
 def test_the_panels_of_several_devices_have_one_scale():
