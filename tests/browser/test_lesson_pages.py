@@ -108,7 +108,8 @@ def looks_well_and_moves(page, cells, screenshots):
     if os.environ.get("MPCOURSE_SCREENSHOTS"):  # a picture of so tall a window takes two seconds
         page.browser.save_screenshot(str(screenshots / f"{page.lesson}.png"))
     seen = page.look()
-    committed = sum(any(kind.startswith("image/") for kind in o.get("data", {})) for c in cells for o in c.outputs)
+    shown = [cell for cell in cells if "answer" not in cell.metadata.get("tags", [])]  # the others may be folded
+    committed = sum(any(kind.startswith("image/") for kind in o.get("data", {})) for c in shown for o in c.outputs)
     assert len(seen["figures"]) >= committed > 0
     assert all(own == shown > 0 for own, shown in seen["figures"]), "a figure is empty, or was shrunk to fit the page"
 

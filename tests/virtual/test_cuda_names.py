@@ -182,7 +182,7 @@ def test_what_needs_values_in_a_dry_box_is_refused_in_one_line_that_says_what_to
             with pytest.raises(RuntimeError) as error:
                 call()
             text = str(error.value)
-            assert "test_virtual_cuda_names.py" in text and "a dry box holds no data" in text, name
+            assert "test_cuda_names.py" in text and "a dry box holds no data" in text, name
             assert "leave out `dry=True`" in text and "\n" not in text, name
 
 

@@ -127,7 +127,7 @@ def test_mixed_devices_are_refused_in_torchs_words(box, operation, method, secon
         assert f"but found at least two devices, {first} and {other}!" in text
     else:
         assert f"is on {second}, different from other tensors on vgpu:0" in text and f"_{method})" in text
-    assert "test_virtual_devices.py:" in text  # where the tensors come from
+    assert "test_devices.py:" in text  # where the tensors come from
 
 
 def test_a_number_from_the_cpu_may_mix(box):
@@ -293,9 +293,9 @@ def test_a_dry_box_has_no_values():
     with virtual_gpus(2, dry=True):
         x = on("vgpu:0").sum()
         for read in (x.tolist, lambda: bool(x > 0), x.long().item, x.cpu().tolist):
-            with pytest.raises(RuntimeError, match=r"at test_virtual_devices.py:\d+: a dry box holds no data"):
+            with pytest.raises(RuntimeError, match=r"at test_devices.py:\d+: a dry box holds no data"):
                 read()
-        with pytest.warns(UserWarning, match=r"item\(\) at test_virtual_devices.py:\d+ is 0 instead of its value"):
+        with pytest.warns(UserWarning, match=r"item\(\) at test_devices.py:\d+ is 0 instead of its value"):
             assert x.item() == 0.0
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # it was said once

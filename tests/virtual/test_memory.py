@@ -86,7 +86,7 @@ def test_the_peak_knows_its_moment_and_its_kinds():
         held = step(box)
         peak = box.ledger.peak(0)
         assert peak.nbytes == box.ledger.most[0] == sum(peak.kinds.values())
-        assert peak.phase == "optimizer" and peak.asked.startswith("test_virtual_memory.py:")
+        assert peak.phase == "optimizer" and peak.asked.startswith("test_memory.py:")
         history = [sum(kinds.values()) for _, kinds in box.ledger.history(0)]
         assert max(history) == peak.nbytes and history[-1] == box.ledger.used[0]
         assert all(min(kinds.values()) >= 0 for _, kinds in box.ledger.history(0))
@@ -138,7 +138,7 @@ def test_out_of_memory_names_device_asked_free_and_the_five_biggest_holders():
             "768.00 MiB",
             "512.00 MiB",
         ]
-        assert "(6, 1048576, 64) float32 from empty at test_virtual_memory.py:" in lines[1]
+        assert "(6, 1048576, 64) float32 from empty at test_memory.py:" in lines[1]
         assert lines[6].strip() == "256.00 MiB in 1 more" and len(lines) == 7
         assert len(held) == 6 and box.ledger.used[1] == 21 * 256 * MiB  # nothing of the refused one is held
 

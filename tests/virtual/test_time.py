@@ -90,7 +90,7 @@ def test_reading_a_value_waits_for_it(read):
         assert box.now < end
         read(value)
         assert box.now >= end
-        assert any(e.kind == "wait" and e.asked.startswith("test_virtual_time.py:") for e in box.events)
+        assert any(e.kind == "wait" and e.asked.startswith("test_time.py:") for e in box.events)
 
 
 def test_copies_take_the_links_time_and_know_who_asked():
@@ -104,7 +104,7 @@ def test_copies_take_the_links_time_and_know_who_asked():
         assert across.seconds == pytest.approx(LINKS["NVLink 1"].seconds(4e6))
         assert down.seconds == pytest.approx(LINKS["PCIe 3.0 x16"].seconds(4e6, pageable=True))
         assert across.nbytes == down.nbytes == 4_000_000
-        first, second = (int(e.asked.removeprefix("test_virtual_time.py:")) for e in (across, down))
+        first, second = (int(e.asked.removeprefix("test_time.py:")) for e in (across, down))
         assert second == first + 1
 
 
