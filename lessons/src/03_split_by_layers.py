@@ -627,7 +627,8 @@ for blocks in (1, 2):  # from one checkpoint to the next
     held = f"{100 // blocks} * 10 MB + {blocks} * 200 MB = {(100 // blocks * 10 + blocks * 200) / 1e3} GB"
     print(f"1. {blocks} block(s) a checkpoint: {held}; without: {100 * 200 / 1e3:.0f} GB")
 reading, crossing = 70e9 * 2 / 2e12, 8192 * 2 / 25e9
-print(f"2. 140 GB / 2 TB/s = {1e3 * reading:.0f} ms; the cut adds {1e6 * crossing:.1f} us. Each GPU waits half of the time.")
+print(f"2. 140 GB / 2 TB/s = {1e3 * reading:.0f} ms; the cut adds {1e6 * crossing:.1f} us")
+print("   Each GPU waits half of the time.")
 print("   A third GPU would not help: the three would read the same 140 GB, one after the other.")
 
 # %% [markdown]
