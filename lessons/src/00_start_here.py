@@ -80,9 +80,7 @@ sorted(lines)
 # ## They share nothing
 #
 # All later lessons rest on one fact: the ranks run the same program, but they share no variables. Each rank is a
-# process with memory of its own.
-#
-# **Predict first.** Rank 0 sets `x` to 42 in the program below. What does rank 1 print?
+# process with memory of its own. In the next program rank 0 sets `x` to 42.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/shared.py
@@ -93,6 +91,9 @@ x = 0
 if comm.rank == 0:
     x = 42
 print(f"rank {comm.rank}: x = {x}")
+
+# %% [markdown]
+# **Predict first.** What does rank 1 print?
 
 # %% tags=["answer"]
 # answer
@@ -123,8 +124,7 @@ sorted(lines)
 # %% [markdown]
 # ## When one rank fails
 #
-# **Predict first.** In the program below rank 0 raises an exception before it sends. What does rank 1 do, and when does
-# `mpirun` end?
+# In the next program rank 0 raises an exception before it sends.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/fails.py
@@ -137,8 +137,10 @@ x = comm.recv(source=0)
 print(f"rank 1: x = {x}")
 
 # %% [markdown]
-# `timeout 5` ends a command that is still running after five seconds. `$?` is the exit status of the command; it is 124
-# if `timeout` had to end it.
+# We run it with `timeout 5`, which ends a command that is still running after five seconds. `$?` is the exit status of
+# the command; it is 124 if `timeout` had to end it.
+#
+# **Predict first.** What does rank 1 do, and when does `mpirun` end?
 
 # %% tags=["answer"]
 # answer
@@ -176,9 +178,6 @@ lines[-1].strip()
 # We measure it. Rank 0 sends an array to rank 1, and rank 1 sends it back. Half of the round trip is the time of one
 # message. The upper-case methods `Send` and `Recv` move arrays as they are. The lower-case ones pickle any Python
 # object.
-#
-# **Predict first.** A message of 8 MiB is a million times as long as one of 8 bytes. Does it take a million times as
-# long, a few thousand times, or about as long?
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/pingpong.py
@@ -210,6 +209,10 @@ if comm.rank == 0:
 # %% tags=["nbval-ignore-output"]
 # %config InlineBackend.print_figure_kwargs = {"dpi": 110}
 from mpcourse import plot
+
+# %% [markdown]
+# **Predict first.** A message of 8 MiB is a million times as long as one of 8 bytes. Does it take a million times as
+# long, hundreds of times, or about as long?
 
 # %% tags=["nbval-ignore-output", "answer"]
 # answer

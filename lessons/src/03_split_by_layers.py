@@ -391,9 +391,6 @@ assert max(between_levels) > 1.25 * max(between_halves)
 # Activation checkpointing keeps only the input of each block. When the backward pass needs the other activations of
 # a block, it runs the forward pass of this block again (Tianqi Chen and others, *Training Deep Nets with Sublinear
 # Memory Cost*, 2016, <https://arxiv.org/abs/1604.06174>).
-#
-# **Predict first.** The backward pass of a layer takes about twice as long as its forward pass. By what fraction does
-# checkpointing every block lengthen a step?
 
 # %%
 class Checkpointed(nn.Sequential):
@@ -402,6 +399,10 @@ class Checkpointed(nn.Sequential):
             x = checkpoint(layer, x, use_reentrant=False)
         return x
 
+
+# %% [markdown]
+# **Predict first.** The backward pass of a layer takes about twice as long as its forward pass. By what fraction does
+# checkpointing every block lengthen a step?
 
 # %% tags=["answer"]
 # answer

@@ -55,10 +55,8 @@ def sent(source: Box | Iterable[Event], title: str) -> Figure:
     """
     names, _, moved = _copies(source)
     made, (axis,) = figure(title, height=0.34 * len(names) + 1.1)
-    lighter = shade(color(0), 0.3)
-    for end, (word, shift, fill, hatch) in enumerate(
-        (("sends", -0.19, color(0), ""), ("receives", 0.19, lighter, "///"))
-    ):
+    looks = ("sends", -0.19, color(0), ""), ("receives", 0.19, shade(color(0), 0.3), "///")
+    for end, (word, shift, fill, hatch) in enumerate(looks):
         nbytes = [sum(n for pair, n in moved.items() if pair[end] == name) for name in names]
         places = [row + shift for row in range(len(names))]
         megabytes = [n / 1e6 for n in nbytes]

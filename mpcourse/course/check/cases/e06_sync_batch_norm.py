@@ -360,9 +360,8 @@ KINDS = [
 NOT_FINITE = Rule(
     "not finite", lambda f: not np.isfinite(f.got).all(), "That is 0 / 0, or a root of less than 0. {hint_or_empty}"
 )
-LAST_WHYS: list[
-    Rule
-] = [  # after values that misconceptions give to the last digit, which some features take for rounding
+# These come after values that misconceptions give to the last digit, which some features take for rounding.
+LAST_WHYS: list[Rule] = [
     Rule(
         "rounded",
         lambda f: f.rounded,

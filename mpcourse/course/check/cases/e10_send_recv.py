@@ -456,7 +456,7 @@ WHYS_TAGS = rules(
         "Parts of a tensor may have one tag: messages with one tag arrive in the order in which a rank sent them."
     ),
     several="The tag is changed on the way back, and may be that of another tensor: send a gradient with its tensor's.",
-    otherwise="Messages that travel at once are told apart by their tags alone: keep the tag in ctx, beside the rank.",
+    otherwise="Only tags distinguish messages that travel at the same time: keep the tag in ctx, beside the rank.",
 )
 TAGS = tests(
     other_tags=(
