@@ -376,7 +376,8 @@ verdict["kind"], verdict["line"], verdict["why"]
 # ## The same in PyTorch
 #
 # PyTorch has processes with numbers and messages, too. `torchrun` starts them, and no `-m mpi4py` is needed: it ends
-# all processes when one of them fails. The program below sends 42 from rank 0 to rank 1.
+# all processes when one of them fails. The program below sends 42 from rank 0 to rank 1. The processes find each other
+# by the machine's name, which some laptops cannot resolve; `--local-addr localhost` makes them use `localhost` instead.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/sent_by_torch.py
@@ -394,7 +395,7 @@ else:
 dist.destroy_process_group()
 
 # %%
-# !torchrun --nproc-per-node 2 scratch/sent_by_torch.py 2> scratch/torchrun.log
+# !torchrun --local-addr localhost --nproc-per-node 2 scratch/sent_by_torch.py 2> scratch/torchrun.log
 
 # %% [markdown]
 # ## What production systems call it

@@ -624,7 +624,7 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 
 # %%
-# !torchrun --nproc-per-node 2 scratch/tensor_parallel.py 2> scratch/torchrun.log
+# !torchrun --local-addr localhost --nproc-per-node 2 scratch/tensor_parallel.py 2> scratch/torchrun.log
 
 # %% [markdown]
 # All processes have X from the beginning, and all get the output. In the forward pass one all-reduce sums the partial

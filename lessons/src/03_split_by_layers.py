@@ -575,7 +575,7 @@ if rank == 1:
 dist.destroy_process_group()
 
 # %%
-# said = !torchrun --nproc-per-node 2 scratch/two_parts.py 2> scratch/torchrun.log
+# said = !torchrun --local-addr localhost --nproc-per-node 2 scratch/two_parts.py 2> scratch/torchrun.log
 assert said == [str(wanted)]
 said
 

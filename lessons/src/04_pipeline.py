@@ -554,7 +554,7 @@ reference(one_f_one_b, alternate)
 # | `pipeline_step(..., checkpoint=True)`: keep inputs, run forward again | torchgpipe's `checkpoint='always'` |
 # | `PipelineRank`, which the command runs | DeepSpeed's `PipelineEngine`, Megatron's `forward_backward_...` |
 #
-# What is missing here: pipelines combined with other kinds of parallelism (lesson 10 has them), and pipelines that do
+# What is missing here: pipelines combined with other kinds of parallelism (lesson 12 has them), and pipelines that do
 # not empty before the optimizer step (PipeDream), in which stages train with weights of different age. Lesson 07
 # studies what old weights cost.
 #

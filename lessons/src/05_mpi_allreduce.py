@@ -159,7 +159,7 @@ print("reduce-scatter, then all-gather:", "equal" if (by_shares == summed).all()
 #
 # Reduce, then broadcast: one rank gets the whole sum and sends it to all. Reduce-scatter, then all-gather: each rank
 # computes the sum of its share, and then all ranks collect the shares. In the first pair the whole sum passes through
-# rank 0; in the second the ranks divide the work. ZeRO (lesson 11) uses the two halves of the second pair separately.
+# rank 0; in the second the ranks divide the work. ZeRO (lesson 10) uses the two halves of the second pair separately.
 #
 # </details>
 #
@@ -624,7 +624,7 @@ if rank == 0:
 dist.destroy_process_group()
 
 # %%
-# !torchrun --nproc-per-node 2 scratch/collectives.py 2> scratch/torchrun.log
+# !torchrun --local-addr localhost --nproc-per-node 2 scratch/collectives.py 2> scratch/torchrun.log
 
 # %% [markdown]
 # In PyTorch 2.13 the two halves have new names. Most programs still use the old ones, `reduce_scatter_tensor` and

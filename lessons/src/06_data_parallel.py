@@ -1054,6 +1054,6 @@ reference(Communicator.mean_gradients, MultiNodeOptimizer.step)
 # Some rows were not shown above. Each has a docstring in `mpcourse.data_parallel`.
 #
 # Two things are missing here: gradients that are sent in 16 bits, and models that do not fit into the memory of one
-# rank, which are the subject of lesson 11.
+# rank, which are the subject of lesson 10.
 #
 # Next comes lesson 07: why should all ranks wait for the slowest?

@@ -852,4 +852,4 @@ reference(trust_ratio, LARS.step)
 # A study of your own: `mpirun -np 2 python -m mpi4py -m mpcourse.studies.run STUDY.toml FOLDER` runs one from a file,
 # and goes on where it was killed.
 #
-# Next comes lesson 10: how do all of these combine? It is being written.
+# Next comes lesson 10: what if even the optimizer does not fit?

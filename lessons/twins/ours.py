@@ -45,14 +45,14 @@ def data_parallel(comm: Any) -> Parameters:
 
 
 def zero_1(comm: Any) -> Parameters:
-    """ZeRO's stage 1: a rank has the optimizer's state of its shard alone, and updates that (lesson 11)."""
+    """ZeRO's stage 1: a rank has the optimizer's state of its shard alone, and updates that (lesson 10)."""
     whole = model()
     train(whole, ShardedOptimizer(adam, whole, comm), comm.rank, comm.size)
     return {name: p.detach() for name, p in whole.named_parameters()}
 
 
 def fully_sharded(comm: Any) -> Parameters:
-    """ZeRO's stage 3: a layer's parameters are gathered before it computes, and freed after it (lesson 11)."""
+    """ZeRO's stage 3: a layer's parameters are gathered before it computes, and freed after it (lesson 10)."""
     whole = model()
     sharded = ShardedParameters(adam, whole, comm)
     train(whole, sharded, comm.rank, comm.size)

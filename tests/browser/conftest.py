@@ -44,7 +44,7 @@ def course(tmp_path_factory):
         shutil.copytree(ROOT / folder, copy / folder)
     shutil.copy(ROOT / "jupytext.toml", copy)
     (copy / "lessons" / "src").mkdir(parents=True)
-    shutil.copytree(ROOT / "lessons" / "twins", copy / "lessons" / "twins")  # programs that lesson 10 starts
+    shutil.copytree(ROOT / "lessons" / "twins", copy / "lessons" / "twins")  # programs that lesson 12 starts
     for number, lesson in enumerate(load_course(ROOT).lessons):
         text, book = BUILD.judged(lesson.id)
         (copy / "lessons" / "src" / f"{lesson.id}.py").write_text(text)

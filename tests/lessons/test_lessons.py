@@ -31,7 +31,7 @@ TO_BE_CUT = {
     "07_sync_async": 65,
     "08_scaling": 60,
     "09_large_batch": 80,
-    "10_all_together": 65,
+    "12_all_together": 65,
 }
 
 

@@ -1,4 +1,4 @@
-"""What lesson 10 sets side by side: a step of training by this course's library and by torch's own, in one run."""
+"""What lesson 12 sets side by side: a step of training by this course's library and by torch's own, in one run."""
 
 from collections.abc import Iterator
 

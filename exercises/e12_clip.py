@@ -1,0 +1,31 @@
+"""Exercise e12: clip by the norm of the whole model's gradient, of which each rank of a grid has a part.
+
+Clipping scales all gradients by one factor, so that the 2-norm of all of them together is at most a given number. On a
+grid no rank has all gradients. Ranks along the pipeline axis have different layers. Ranks along the tensor axis have
+different parts of some parameters (those are sharded), and the same copy of all others, such as those of layer norms.
+Ranks along the data axis have the same gradients, for these are averaged already.
+
+The check runs this on grids of 1 to 8 virtual ranks, and then under mpirun. It looks at the norm, at the gradients, and
+at who takes part in which call.
+
+Check it with `mpcourse check e12_clip`. Stuck? `mpcourse hint e12_clip`.
+"""
+
+from mpcourse import check_this_file
+
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
+    check_this_file(__file__)
+
+
+def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
+    """Scale all gradients so that the 2-norm of the whole model's gradient is at most `most`; return the norm before.
+
+    data, pipeline, tensor: this rank's mpi4py communicators, one an axis of the grid. All ranks of the grid call this.
+    parameters: a list of this rank's parameters, float64. A .grad may be None: then it counts as zeros, and stays None;
+    it is None on all ranks that have the parameter. The list may be empty on some pipeline stages.
+    sharded: a list of bools, one a parameter: True where each rank of the tensor axis has another part of it.
+    most: a positive float.
+    As torch.nn.utils.clip_grad_norm_, this multiplies every gradient, in place, by most / (norm + 1e-6) where that is
+    less than 1, and leaves them as they are elsewhere. Returns a float, the same on all ranks.
+    """
+    raise NotImplementedError("e12_clip: each element once: sharded ones on every tensor rank, others on one; sum over two axes; then the root")

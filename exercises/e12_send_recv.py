@@ -1,0 +1,68 @@
+"""Exercise e12: a message that autograd sees, as ChainerMN's functions.send and functions.recv.
+
+A model's layers are on several ranks. Forward, an activation travels from rank to rank; backward, its gradient travels
+back. Each rank's autograd knows this rank's part only. So send and recv are operations with a backward of their own:
+the backward of send receives the gradient of what was sent, and the backward of recv sends the gradient of what was
+received. A rank that has sent away all that it has still has to call backward: send returns a delegate for that, the
+number 0, whose backward() waits for the gradient.
+
+The check runs chains of ranks on virtual ranks, forward and back, and then under mpirun, and compares gradients with
+those of one process.
+
+Check it with `mpcourse check e12_send_recv`. Stuck? `mpcourse hint e12_send_recv`.
+"""
+
+from mpcourse import check_this_file
+
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
+    check_this_file(__file__)
+
+import torch
+
+
+class Send(torch.autograd.Function):
+    """Forward: x goes to `rank`. Backward: the gradient of x comes from there."""
+
+    @staticmethod
+    def forward(ctx, x, comm, rank, tag):
+        """Send x; return the number 0, a new tensor of shape (). What backward needs is kept as attributes of ctx."""
+        raise NotImplementedError("e12_send_recv: send x to `rank` with this tag, and return 0")
+
+    @staticmethod
+    def backward(ctx, gradient_of_delegate):
+        """One value for each argument of forward: the gradient of x, and None for what is no tensor."""
+        raise NotImplementedError("e12_send_recv: receive the gradient of x, which the recv of the other rank sends")
+
+
+class Recv(torch.autograd.Function):
+    """Forward: a tensor comes from `rank`. Backward: its gradient goes there."""
+
+    @staticmethod
+    def forward(ctx, anchor, comm, rank, tag):
+        """Receive. anchor: a tensor that requires a gradient: an operation without such an input has no backward."""
+        raise NotImplementedError("e12_send_recv: receive what `rank` sends with this tag")
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """One value for each argument of forward; the anchor needs no gradient: None."""
+        raise NotImplementedError("e12_send_recv: send the gradient to where the tensor came from")
+
+
+def send(x, comm, rank, tag=0):
+    """Send x to `rank`, which calls recv with the same tag. Returns a delegate.
+
+    x: a tensor that requires a gradient, of any shape, float32 or float64, contiguous or not. It is not changed.
+    comm: an mpi4py communicator. rank: another one than this. tag: an int.
+    The delegate is a tensor of shape () with the value 0 and x's dtype, part of x's graph: delegate.backward(), or that
+    of a sum with the delegate in it, waits for the gradient of x, which `rank` sends back with the same tag.
+    """
+    return Send.apply(x, comm, rank, tag)
+
+
+def recv(comm, rank, tag=0):
+    """What `rank` sends by send(x, comm, this rank, tag): a tensor of the same shape, dtype and values.
+
+    The result requires a gradient. In backward its gradient is sent to `rank`, with the same tag. Messages from
+    other ranks, or with other tags, are left for the calls that wait for them; this holds in backward, too.
+    """
+    return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)

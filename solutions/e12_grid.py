@@ -1,0 +1,40 @@
+"""Exercise e12: a communicator for each axis of a grid.
+
+A training is cut three ways at once: data x pipeline x tensor. Each rank has a coordinate in each axis, and talks along
+an axis to the ranks that differ from it in that coordinate alone. comm.Split(color, key) makes such communicators: all
+ranks call it, those that give the same color are in one new communicator, and are numbered there by their key.
+
+Which ranks are neighbours along which axis decides what their messages cost. The tensor axis is the fastest here: ranks
+with numbers that follow each other, which a launcher puts on one machine. Then comes data, and pipeline is the slowest.
+
+The check runs this on 1 to 12 virtual ranks, and then under mpirun.
+
+Check it with `mpcourse check e12_grid`. Stuck? `mpcourse hint e12_grid`.
+"""
+
+from mpcourse import check_this_file
+
+if __name__ == "__main__":  # up here, so that all code below runs under the checker's watch
+    check_this_file(__file__)
+
+
+def grid(comm, data, pipeline, tensor):
+    """This rank's communicators along the three axes: a tuple (data, pipeline, tensor).
+
+    comm: an mpi4py communicator. Every rank calls this function, with the same sizes.
+    data, pipeline, tensor: how many ranks each axis has; ints, 1 or more.
+    A rank's number in comm is (its pipeline coordinate x data + its data coordinate) x tensor + its tensor coordinate.
+    In each of the communicators a rank's number is its coordinate in that axis.
+    Raises ValueError, on all ranks and before any rank waits for another, if data x pipeline x tensor is not the number
+    of ranks.
+    """
+    # solution: the coordinates from the rank; then a Split an axis, by what the others of that axis have in common
+    if data * pipeline * tensor != comm.size:
+        raise ValueError(f"{data} x {pipeline} x {tensor} is not {comm.size}, the number of ranks")
+    rest, t = divmod(comm.rank, tensor)
+    p, d = divmod(rest, data)
+    along_data = comm.Split(p * tensor + t, d)
+    along_pipeline = comm.Split(d * tensor + t, p)
+    along_tensor = comm.Split(p * data + d, t)
+    return along_data, along_pipeline, along_tensor
+    # end of solution
