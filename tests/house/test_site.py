@@ -114,7 +114,7 @@ def test_the_home_page_says_for_whom_how_long_and_where_to_get_the_course(monkey
     picture = re.search(r"!\[.+\]\((.*?)\)", home)[1]
     assert (tmp_path / picture).is_file()
     monkeypatch.delenv("GITHUB_REPOSITORY")
-    assert SITE.address() == "ADDRESS" and "ADDRESS\nis where this repository is" in (ROOT / "README.md").read_text()
+    assert SITE.address() == "ADDRESS" and "ADDRESS is where this repository is" in (ROOT / "README.md").read_text()
 
 
 def test_a_link_to_a_solution_or_to_nothing_is_refused(tmp_path):
