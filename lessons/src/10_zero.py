@@ -13,7 +13,7 @@
 #
 # - say which bytes ZeRO divides among the ranks in each of its three stages, and compute what a rank holds;
 # - write the three stages with a reduce-scatter and an all-gather;
-# - compute how much bandwidth stage 3 needs, and when it is too slow;
+# - compute how much bandwidth stage 3 needs, and tell when a network is too slow for it;
 # - shard a model in PyTorch by `ZeroRedundancyOptimizer` and by `fully_shard`.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
@@ -257,7 +257,7 @@ for parameters in results.values():
 # computes the next gradients while the sum is under way.
 #
 # Exercise [`e10_reduce_scatter_gradients`](../exercises/e10_reduce_scatter_gradients.py): give each rank its chunk of
-# the mean, and send no more than this needs.
+# the mean, and send no more bytes than necessary.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e10_reduce_scatter_gradients
@@ -277,7 +277,7 @@ for parameters in results.values():
 
 # %% [markdown]
 # **Predict first.** In stages 1 and 2 a rank sends almost 2 P values in a step. How many values does it send in stage
-# 3? And in each stage, if a step accumulates the gradients of 8 backward passes?
+# 3? How many does it send in each stage if a step accumulates the gradients of 8 backward passes?
 
 # %% tags=["answer"]
 # answer
@@ -303,9 +303,9 @@ assert all(abs(counted[stage] / sent(1, stage, 4) - 1) < 0.03 for stage in STAGE
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# A reduce-scatter or an all-gather of P values sends P (d - 1)/d values from each rank. Stages 1 and 2 make one of
-# each. Stage 3 makes two all-gathers, one for the forward and one for the backward pass, and one reduce-scatter, so it
-# sends 3 P values.
+# In a reduce-scatter or an all-gather of P values each rank sends P (d - 1)/d values. Stages 1 and 2 need one of each.
+# Stage 3 needs two all-gathers, one for the forward and one for the backward pass, and one reduce-scatter. So each rank
+# sends almost 3 P values.
 #
 # In stage 1 each rank accumulates the gradients of the 8 passes, and sends them once. Stage 2 has no room for whole
 # gradients, so each pass sends its own. With the all-gather of the parameters this makes 9 P values. In stage 3 each
@@ -367,9 +367,9 @@ assert all(abs(sum(after.values()) / 1e9 / states[stage] - 1) < 1e-3 for stage, 
 assert abs(most(gpt_traced[0][0], "activations") / most(gpt_traced[3][0], "activations") - 1) < 0.01
 
 # %% [markdown]
-# Stage 3 leaves an eighth of the model states, but more than half of the peak. Most of this peak are activations, which
-# no stage of ZeRO divides. Checkpointing (lesson 03) needs fewer of them, and so does a model that is cut into parts
-# (lessons 02 to 04).
+# Stage 3 leaves an eighth of the model states, but more than half of the peak, because most of the peak is activations.
+# No stage of ZeRO divides them. Checkpointing (lesson 03) keeps fewer of them, and cutting the model into parts divides
+# them (lessons 02 to 04).
 #
 # ## One layer ahead
 #
@@ -446,8 +446,8 @@ assert most(ahead, "parameters") == 4 / 8 + 2
 #
 # Prefetching can hide all messages only if sending takes no longer than computing. A GPU that sees t tokens computes
 # about 6 P t FLOPs, or 8 P t if it computes activations a second time (lesson 03). At X FLOP/s this takes 6 P t / X
-# seconds. In this time it sends 3 P values of 2 bytes, which are 6 P bytes. It therefore needs a bandwidth of **X / t
-# bytes a second**, or 6/8 of this with recomputation.
+# seconds. In this time the GPU sends 3 P values of 2 bytes, that is, 6 P bytes. It therefore needs a bandwidth of
+# **X / t bytes a second**, or 6/8 of this with recomputation.
 #
 # This bandwidth does not depend on the size of the model, but on the number of tokens that a GPU sees in each pass.
 # With less bandwidth, sending takes longer than computing. With more bandwidth, some messages may still be visible.
@@ -461,7 +461,7 @@ for t in (2048, 4096, 8192, 16_384):
     print(f"{t:6} tokens in a pass: an A100 needs {a100:4.1f} GB/s, an H100 {h100:5.1f} GB/s")
 
 # %% [markdown]
-# Stages 1 and 2 need two thirds of this.
+# Stages 1 and 2 need two thirds of this bandwidth.
 #
 # ## A riddle from 2021
 #
@@ -499,27 +499,28 @@ assert round(nbytes / 200e9, 1) == 5.2 and round(fastest) == 42
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Sending takes as long. In stage 3 each GPU sends 6 P bytes in a step, here 1048 GB, on any number of GPUs. Only its
-# computing halves when the GPUs double.
+# Sending takes the same time. In stage 3 each GPU sends 6 P bytes in a step, here 1048 GB, on any number of GPUs. With
+# twice the GPUs, only the computing time of each GPU is halved.
 #
 # </details>
 #
 # What do we know, and what do we not know?
 #
-# - On 768 GPUs a step took 65.0 s. If the GPUs only sent in this time, each sent at an effective rate of 16.1 GB/s. The
-#   same rate would explain the 65.0 s on 1536 GPUs. The two largest runs of the other model imply a similar rate.
-# - The row of 384 GPUs does not test this rate. Its step took 79.5 s, so computing may have hidden 65 s of sending. But
-#   we know no other computing rate than 144 TFLOP/s, which was itself measured over the whole step. The argument is
+# - On 768 GPUs a step took 65.0 s. If the whole step was sending, each GPU sent at an effective rate of 16.1 GB/s. The
+#   same rate would explain the 65.0 s on 1536 GPUs. The two largest runs of the other model imply 17.9 and 17.6 GB/s.
+# - The run on 384 GPUs does not test this rate. Its step took 79.5 s, so computing may have hidden 65 s of sending. But
+#   the only computing rate that we know, 144 TFLOP/s, was itself measured over the whole step. So this argument is
 #   circular. At 271 TFLOP/s, the highest rate that Bekman measured for matrix products on an A100 [4], computing would
-#   take only 42 s.
+#   take only 42 s and could not hide 65 s.
 # - The cause of the 16 GB/s is not known. A node had eight GPUs and eight network cards of 25 GB/s. If a ring through
 #   all GPUs uses all eight cards, 1048 GB take 5.2 s.
 #
 # There are leads. NCCL, NVIDIA's library of collectives, could already use several cards at once. In April 2021 a user
 # measured 600 Gbit/s with eight cards of 100 Gbit/s [5]. But DeepSpeed's stage 3 was slow even within one node. In June
-# 2021 a user reported a forward pass of 480 ms that took 60 ms in stage 2 [6]. In October 2021 better software alone
-# raised its rate from 54.9 to 92.1 TFLOP/s on 64 A100 [7]. So 16 GB/s describes one program on one machine, and is not
-# a limit of stage 3. Whatever the cause is, the traffic of a GPU does not fall with the number of GPUs.
+# 2021 a user reported that a forward pass took 480 ms in stage 3 and 60 ms in stage 2 [6]. In October 2021 a change of
+# the software raised the rate of stage 3 from 54.9 to 92.1 TFLOP/s on 64 A100 [7]. So 16 GB/s describes one program on
+# one machine, and is not a limit of stage 3. Whatever the cause is, a GPU's traffic does not fall with the number of
+# GPUs.
 #
 # What helps if the network is too slow? Stages 1 and 2 send less, but leave all parameters on each GPU. A larger batch
 # gives each GPU more tokens, but may cost accuracy (lesson 09). **Hybrid sharding** keeps the shards within a node,
