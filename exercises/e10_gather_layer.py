@@ -1,8 +1,8 @@
 """Exercise e10: a layer's weight is there while the layer computes, and only then.
 
-Stage 3 of ZeRO shares out the parameters, too: between steps each rank has a chunk of every weight. Before a layer
-computes, forward or backward, all ranks gather its whole weight from their chunks; afterwards they free it. So a rank
-never holds more than one whole weight at a time, and the price is that each weight is sent once more.
+Stage 3 of ZeRO also divides the parameters. Between steps each rank has a chunk of every weight. Before a layer's
+forward or backward pass all ranks gather its whole weight from their chunks. Afterwards they free it. So a rank never
+holds more than one whole weight at a time. The price is that each weight is sent once more.
 
 The check runs networks of such layers over several steps, on 1, 2, 3 and 4 virtual ranks and then under mpirun. It
 compares them with one process, counts bytes, and looks for whole weights that outlive the call.
@@ -25,7 +25,7 @@ def gathered(shard, comm, shape):
 
 
 class GatheredLinear(torch.autograd.Function):
-    """A linear layer without bias, y = x weight^T, of whose weight each rank has one chunk.
+    """A linear layer without bias, y = x weight^T. Each rank has one chunk of its weight.
 
     GatheredLinear.apply(x, shard, comm, shape) calls forward, and autograd calls backward. All ranks call it for the
     same layers in the same order; there may be forwards without a backward, as in evaluation. Ranks have different

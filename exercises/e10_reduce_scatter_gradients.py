@@ -1,10 +1,10 @@
 """Exercise e10: each rank gets its chunk of the mean gradient, and no more.
 
-Data parallelism gives the mean gradient of all ranks to all ranks. In ZeRO a rank updates only a chunk of the
-parameters, so a chunk of the gradient is all that it needs. A reduce-scatter brings that: of a buffer of n values each
-rank sends (p - 1) / p n, half of what an all-reduce sends, and what belongs to other ranks can be freed.
+In data parallelism all ranks get the whole mean gradient. In ZeRO a rank updates only a chunk of the parameters, so it
+needs only this chunk of the mean gradient. A reduce-scatter computes it. From a buffer of n values each rank sends
+(p - 1) / p n values, half as many as in an all-reduce. Afterwards a rank can free the chunks of the other ranks.
 
-The check runs this on 1, 2, 3 and 4 virtual ranks, where it counts bytes too, and then under mpirun.
+The check runs this on 1, 2, 3 and 4 virtual ranks, where it also counts bytes, and then under mpirun.
 
 Check it with `mpcourse check e10_reduce_scatter_gradients`. Stuck? `mpcourse hint e10_reduce_scatter_gradients`.
 """
