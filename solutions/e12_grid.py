@@ -4,8 +4,9 @@ A training is cut three ways at once: data x pipeline x tensor. Each rank has a 
 an axis to the ranks that differ from it in that coordinate alone. comm.Split(color, key) makes such communicators: all
 ranks call it, those that give the same color are in one new communicator, and are numbered there by their key.
 
-Which ranks are neighbours along which axis decides what their messages cost. The tensor axis is the fastest here: ranks
-with numbers that follow each other, which a launcher puts on one machine. Then comes data, and pipeline is the slowest.
+The order of the axes decides which ranks share a machine, and so what their messages cost. Here tensor is the innermost
+axis, the fastest one: neighbours have consecutive numbers, so that a launcher puts them on one machine. Then comes
+data. Pipeline is the outermost axis, the slowest one.
 
 The check runs this on 1 to 12 virtual ranks, and then under mpirun.
 

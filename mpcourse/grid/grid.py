@@ -7,7 +7,7 @@ from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.nodes import nodes_of
 
 AXES = ("data", "pipeline", "tensor")
-ORDER = ("pipeline", "data", "tensor")  # from the slowest to the fastest, as Megatron-LM numbers its ranks
+ORDER = ("pipeline", "data", "tensor")  # from the outermost to the innermost, as Megatron-LM numbers its ranks
 
 
 class Grid:
@@ -15,7 +15,7 @@ class Grid:
 
     comm: mpi4py's communicator, or a virtual rank's.
     data, pipeline, tensor: the sizes; their product is the number of ranks.
-    order: the axes from the slowest to the fastest. Along the fastest, neighbours have consecutive numbers, and
+    order: the axes from the outermost to the innermost. Along the innermost, neighbours have consecutive numbers, and
     launchers put such ranks on one node.
     within: axes whose groups may each lie on one node only.
     ranks_per_node: treat so many ranks in a row as a node; None: compare host names.
@@ -24,7 +24,7 @@ class Grid:
     that coordinate only; its rank in each is the coordinate. `nodes` has for each rank of `comm` the number of its
     node. The default order puts tensor parallelism on neighbours, because it sends activations four times in each layer
     and waits for them, whereas data parallelism sends gradients once a step, and a pipeline only what crosses a cut
-    (Narayanan et al. 2021, section 3; Llama 3's order has data slowest).
+    (Narayanan et al. 2021, section 3; Llama 3's order has data outermost).
     Raises ValueError, on every rank, for sizes whose product is not the number of ranks, an invalid order, different
     arguments on different ranks, and a group that `within` forbids.
     """

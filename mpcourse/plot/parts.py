@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, INK, color, figure, label
+from mpcourse.plot.style import BUBBLE, BUBBLE_LOOK, INK, color, figure, label, shade
 
 HATCHES = ("", "/////", "....", "xxxx", "----")  # none for the first part, mostly computation; then for what is sent
 
@@ -32,8 +32,9 @@ def parts(
     for i, name in enumerate(names):
         begins = [sum(list(row.values())[: list(row).index(name)]) if name in row else 0.0 for row in rows.values()]
         lengths = [row.get(name, 0.0) for row in rows.values()]
-        look = {"facecolor": color(i), "edgecolor": "white", "linewidth": 0.0, "hatch": HATCHES[i % len(HATCHES)]}
-        axis.barh(list(rows), lengths, left=begins, height=0.6, label=name, **(BUBBLE_LOOK if name == BUBBLE else look))
+        look = {"facecolor": color(i), "edgecolor": shade(color(i), 1.5), "hatch": HATCHES[i % len(HATCHES)]}
+        look = BUBBLE_LOOK if name == BUBBLE else look | {"linewidth": 0.0}
+        axis.barh(list(rows), lengths, left=begins, height=0.6, label=name, **look)
     if marks:
         axis.plot(list(marks.values()), list(marks), "|", color=INK, markersize=18, markeredgewidth=2.5, label=mark)
     axis.invert_yaxis()

@@ -22,7 +22,7 @@ from mpcourse.course.forkserver import offered
 from mpcourse.models import mlp
 from mpcourse.one_device.step_memory import StepMemory
 from mpcourse.one_device.training import LearningCurve
-from mpcourse.plot.style import COLORS, KIND_COLORS, KIND_HATCHES
+from mpcourse.plot.style import COLORS, KIND_COLORS, KIND_HATCHES, shade
 from mpcourse.plot.timeline import COLUMNS
 from mpcourse.split import ParallelMLP
 from mpcourse.virtual import GPUS, Event, busy, span, virtual_gpus
@@ -788,3 +788,4 @@ def test_parts_of_a_bar_differ_in_hatching_and_a_bubble_looks_as_in_a_schedule()
     assert [(bar.get_hatch() or "", to_hex(bar.get_facecolor())) for bar in axis.patches] == [
         ("", COLORS[0].lower()), ("////", "#ffffff"), ("....", COLORS[2].lower()),
     ]  # fmt: skip
+    assert to_hex(axis.patches[2].get_edgecolor()) == shade(COLORS[2], 1.5), "white hatches would look like gaps"
