@@ -62,14 +62,15 @@ def study() -> dict[str, Any]:
 
 
 def _packed(ways: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Store once what the curves of a way share, which is all but the accuracy: virtual time is not random."""
+    """Store once what all trainings of a way share, and by seed what they do not: see `shipped.Runs`."""
     packed: dict[str, dict[str, dict[str, Any]]] = {}
     for slowness, runs in ways.items():
         packed[slowness] = {}
-        for name, seeds in runs.items():
-            common = {key: value for key, value in seeds[0].items() if key != "accuracy"}
-            assert all(curve | common == curve for curve in seeds)
-            packed[slowness][name] = common | {"accuracy": [curve["accuracy"] for curve in seeds]}
+        for name, curves in runs.items():
+            shared = {key: curves[0][key] for key in ("updates", "gradients")}
+            assert all(curve | shared == curve for curve in curves)
+            by_seed = {key: [curve[key] for curve in curves] for key in ("seconds", "staleness", "accuracy")}
+            packed[slowness][name] = shared | by_seed
     return packed
 
 

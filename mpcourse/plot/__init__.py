@@ -7,6 +7,7 @@ from mpcourse.plot.column_row import column_row
 from mpcourse.plot.copies import copies
 from mpcourse.plot.counts import counts
 from mpcourse.plot.curves import each_run, learning_curves
+from mpcourse.plot.dots import dots
 from mpcourse.plot.groups import groups
 from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import label_bytes, lines
@@ -41,6 +42,7 @@ __all__ = [
     "copies",
     "counts",
     "deadlock",
+    "dots",
     "each_run",
     "groups",
     "label_bytes",

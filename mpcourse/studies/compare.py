@@ -27,7 +27,7 @@ class Mean:
 class Difference(Mean):
     """The mean difference of two sets of runs.
 
-    low, high: the limits of its 95 percent confidence interval.
+    low, high: the limits of its confidence interval, of 95 percent for all comparisons together.
     paired: run i of both sets had the same seed, so that n differences were averaged. Otherwise n is the smaller set's.
     """
 
@@ -54,12 +54,15 @@ def mean_of(runs: Sequence[float]) -> Mean:
     return Mean(statistics.fmean(runs), error, len(runs))
 
 
-def difference(one: Sequence[float], other: Sequence[float], paired: bool) -> Difference:
+def difference(one: Sequence[float], other: Sequence[float], paired: bool, comparisons: int = 1) -> Difference:
     """Return one - other, the difference of the means of these runs, two or more each.
 
     paired: whether run i of both had the same seed, which gave both the same beginning. Then differences are averaged
     (Student's t test of pairs), and what the seeds share cancels. Otherwise Welch's t test, in which both sets may vary
-    differently. Raises ValueError for fewer runs, or pairs that do not match.
+    differently.
+    comparisons: how many differences are judged together. With k of them each interval misses its mean with a chance of
+    5 / k percent, so that at least one of them misses with a chance of at most 5 percent (Bonferroni's correction).
+    Raises ValueError for fewer runs, or pairs that do not match.
     """
     from scipy import stats  # half a second, which only comparisons need
 
@@ -76,5 +79,5 @@ def difference(one: Sequence[float], other: Sequence[float], paired: bool) -> Di
         error = math.sqrt(sum(shares))
         each = sum(share**2 / (len(runs) - 1) for share, runs in zip(shares, (one, other), strict=True))
         freedom = sum(shares) ** 2 / each if each else n - 1.0  # Welch and Satterthwaite's
-    reach = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+    reach = error * float(stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * comparisons), freedom))
     return Difference(between, error, n, between - reach, between + reach, paired)

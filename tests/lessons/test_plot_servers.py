@@ -74,6 +74,18 @@ def test_accuracy_is_drawn_against_each_count_as_mean_and_two_standard_errors():
     assert left.get_ylabel() == "test accuracy (%), 2 seeds"
 
 
+def test_dots_show_a_mean_and_two_standard_errors_of_each_way_in_each_panel():
+    panels = {"seconds": {"a": [1.0, 3.0], "b": [4.0, 4.0]}, "accuracy": {"a": [10.0, 30.0], "b": [50.0, 70.0]}}
+    left, right = plot.dots(panels, "title").axes
+    drawn = [[(line.get_xdata()[0], line.get_ydata()[0]) for line in axis.lines] for axis in (left, right)]
+    assert drawn == [[(2.0, 0), (4.0, 1)], [(20.0, 0), (60.0, 1)]]
+    bars = [[bar.get_segments()[0][:, 0].tolist() for bar in axis.collections] for axis in (left, right)]
+    assert bars == [[[0.0, 4.0], [4.0, 4.0]], [[0.0, 40.0], [40.0, 80.0]]]
+    assert [tick.get_text() for tick in left.get_yticklabels()] == ["a", "b"]
+    assert not any(tick.get_text() for tick in right.get_yticklabels())
+    assert (left.get_xlabel(), right.get_xlabel()) == ("seconds", "accuracy")
+
+
 def test_a_box_shows_where_a_number_comes_from_and_what_was_added():
     before = plot.marked(3)
     after = np.zeros_like(before)

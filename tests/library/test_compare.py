@@ -24,6 +24,18 @@ def test_they_differ_where_scipys_test_says_so(seed, paired):
     assert found.mean / found.error == pytest.approx(test.statistic)
 
 
+@pytest.mark.parametrize("comparisons", [1, 4, 10])
+def test_of_several_comparisons_each_is_judged_more_strictly(comparisons):
+    random = np.random.default_rng(comparisons)
+    verdicts = set()
+    for shift in np.linspace(0, 2, 21):
+        one, other = random.normal(shift, 1, 12).tolist(), random.normal(0, 1, 12).tolist()
+        found = difference(one, other, True, comparisons)
+        assert found.told_apart == (comparisons * stats.ttest_rel(one, other).pvalue < 0.05)
+        verdicts.add((found.told_apart, difference(one, other, True).told_apart))
+    assert ((False, True) in verdicts) == (comparisons > 1) and (True, False) not in verdicts
+
+
 def test_what_the_seeds_share_drops_out_of_pairs():
     seeds = np.random.default_rng(0).normal(90, 5, 10)
     other = (seeds + 0.5 + np.random.default_rng(1).normal(0, 0.1, 10)).tolist()

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 FILE = Path(__file__).with_name("shipped.json")
 
@@ -12,14 +11,14 @@ FILE = Path(__file__).with_name("shipped.json")
 class Runs:
     """Trainings in one way, by seed.
 
-    updates, gradients, seconds: when the accuracy was measured. accuracy: in percent, for each seed one number for each
-    measurement. staleness: of the gradients that were used, on average.
+    updates, gradients: when the accuracy was measured. seconds (virtual) and accuracy (percent): for each seed one
+    number for each measurement. staleness: of the gradients that were used, on average, for each seed.
     """
 
     updates: list[int]
     gradients: list[int]
-    seconds: list[float]
-    staleness: float
+    seconds: list[list[float]]
+    staleness: list[float]
     accuracy: list[list[float]]
 
     @property
@@ -27,12 +26,24 @@ class Runs:
         """The accuracy at the end, by seed."""
         return [seed[-1] for seed in self.accuracy]
 
-    def seconds_to(self, percent: float) -> float:
-        """Return when the mean over the seeds first reached this accuracy. Raises ValueError if it never did."""
-        for seconds, looks in zip(self.seconds, zip(*self.accuracy, strict=True), strict=True):
-            if fmean(looks) >= percent:
-                return seconds
-        raise ValueError(f"the mean accuracy never reached {percent:g} %")
+    @property
+    def took(self) -> list[float]:
+        """The seconds of the whole training, by seed."""
+        return [seed[-1] for seed in self.seconds]
+
+    def needed(self, percent: float) -> dict[str, list[float]]:
+        """Return, by seed, the updates, gradients and seconds until a measurement first reached this accuracy.
+
+        Raises ValueError where a seed never did.
+        """
+        if not all(max(seed) >= percent for seed in self.accuracy):
+            raise ValueError(f"not every seed reached {percent:g} %")
+        first = [next(i for i, look in enumerate(seed) if look >= percent) for seed in self.accuracy]
+        return {
+            "updates": [self.updates[i] for i in first],
+            "gradients": [self.gradients[i] for i in first],
+            "seconds": [seconds[i] for seconds, i in zip(self.seconds, first, strict=True)],
+        }
 
 
 def shipped_ways(slowness: str) -> dict[str, Runs]:

@@ -22,20 +22,20 @@ from mpcourse.virtual import compute, mpi_of, run
 FAST, SLOW = 0.01, 0.04  # seconds of a step
 BATCH = 16
 EVERY = 32  # gradients between two measurements of the accuracy
-Slowness = Callable[[int, int], float]
+Slowness = Callable[[int, int, int], float]  # of a worker, its step and the training's seed
 
 
-def one_slow(worker: int, step: int) -> float:
+def one_slow(worker: int, step: int, seed: int) -> float:
     """Return the seconds of a step, where worker 0 is always slow."""
     return SLOW if worker == 0 else FAST
 
 
-def now_and_then(worker: int, step: int) -> float:
-    """Return the seconds of a step, where each worker is slow in a random quarter of its steps, always the same."""
-    return SLOW if random.Random(f"{worker} {step}").random() < 0.25 else FAST
+def now_and_then(worker: int, step: int, seed: int) -> float:
+    """Return the seconds of a step, where each worker is slow in a random quarter of its steps, drawn by the seed."""
+    return SLOW if random.Random(f"{seed} {worker} {step}").random() < 0.25 else FAST
 
 
-def alike(worker: int, step: int) -> float:
+def alike(worker: int, step: int, seed: int) -> float:
     """Return the seconds of a step, where no worker is slow."""
     return FAST
 
@@ -76,7 +76,10 @@ class Curve:
 
 
 def train(way: Way, slowness: Slowness, workers: int = 8, gradients: int = 640, seed: int = 0) -> Curve:
-    """Return the curve of one training. The seed decides weights and batches, which do not depend on the way."""
+    """Return the curve of one training.
+
+    The seed decides weights, batches and random delays, which do not depend on the way.
+    """
     return (
         _locally(way, slowness, workers, gradients, seed)
         if way.policy is None
@@ -104,7 +107,7 @@ def _batches(model: nn.Module, comm: Comm, worker: int, slowness: Slowness, seed
         chosen = torch.randint(len(train), (BATCH,), generator=generator)
         loss = F.cross_entropy(model(train.images[chosen]), train.labels[chosen])
         loss.backward()
-        compute(comm, slowness(worker, step))
+        compute(comm, slowness(worker, step, seed))
         return loss.item()
 
     return backward
@@ -137,7 +140,7 @@ def _served(way: Way, slowness: Slowness, workers: int, gradients: int, seed: in
     return Curve(
         list(looked),
         [update * each for update in looked],
-        [used[update * each - 1].seconds for update in looked],
+        [round(used[update * each - 1].seconds, 6) for update in looked],
         list(looked.values()),
         sum(stale) / len(stale),
     )
@@ -168,7 +171,7 @@ def _locally(way: Way, slowness: Slowness, workers: int, gradients: int, seed: i
     return Curve(
         list(looked),
         [step * workers for step in looked],
-        [seconds for seconds, _ in looked.values()],
+        [round(seconds, 6) for seconds, _ in looked.values()],
         [right for _, right in looked.values()],
         0.0,
     )
