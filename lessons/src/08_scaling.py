@@ -108,7 +108,8 @@ print(f"{1e3 * predicted.seconds:.1f} ms a step, of which the all-reduce takes {
 # the machine's leader. Then the leaders exchange their sums over the network. Last, each leader broadcasts the total
 # inside its machine.
 #
-# **Predict first.** Two machines with a GPU each train for 418 s. How long do two machines with two GPUs each take?
+# **Predict first.** On two machines with one GPU each, the training takes 418 s. How long does it take on two machines
+# with two GPUs each?
 
 # %% tags=["answer"]
 # answer
@@ -222,9 +223,9 @@ assert strong[-1] < 4 and weak[-1] > 50 and abs(strong[-1] * (0.26 + 0.74 / 64) 
 # <details><summary>Why</summary>
 #
 # With strong scaling 64 GPUs are only 1.2 times as fast as eight. The computation shrinks from 256 ms to 6 ms, while
-# the all-reduce grows to 62 ms. It hardly grows on more machines, because the leader of a machine never sends more than
-# twice the gradients. Amdahl's law with s = 0.26 gives the same speedup for 64 GPUs, but it does not fit fewer GPUs.
-# The law assumes a constant s, and this all-reduce grows from 17 to 62 ms.
+# the all-reduce grows to 62 ms. The all-reduce hardly grows on more machines, because the leader of a machine never
+# sends more than twice the gradients. Amdahl's law with s = 0.26 gives the same speedup for 64 GPUs, but it does not
+# fit fewer GPUs. The law assumes a constant s, and this all-reduce grows from 17 to 62 ms.
 #
 # With weak scaling the efficiency falls to 84 % on eight GPUs and then hardly changes: 80 % on 64. The all-reduce is a
 # fifth of a step. With s = 0.196, Gustafson's law predicts 51.7. We get 51.5, because communication is not useful work.
@@ -236,8 +237,8 @@ assert strong[-1] < 4 and weak[-1] > 50 and abs(strong[-1] * (0.26 + 0.74 / 64) 
 #
 # More machines pay if a step computes for a long time, compared with its all-reduce. Four changes help: a network with
 # more FLOPs per byte of gradients, a larger batch, a faster link, and an all-reduce that overlaps with the backward
-# pass (lesson 06). The backward pass is about two thirds of the computation, and it hides no more than its own time.
-# Move the sliders. They show the tutorial's network, with two GPUs in each machine.
+# pass (lesson 06). The backward pass takes about two thirds of the computation, so at most this much of the all-reduce
+# is hidden. Move the sliders. They show the tutorial's network, with two GPUs in each machine.
 
 # %% tags=["nbval-ignore-output"]
 LINES, SIZES = ["1 GbE", "10 GbE", "InfiniBand FDR", "InfiniBand HDR"], [2, 8, 32]
@@ -399,10 +400,10 @@ for on_8, on_128 in TORCHTITAN_8B.rates.values():
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# About 64 GB leave each machine at 400 GB/s, so the step takes 0.15 s longer, or 5 %. Overlap can hide all of it. The
-# published efficiencies, 97 to 98 %, lie between the two predictions. Our model does not explain the 2 to 3 % that are
-# lost compared with a perfect overlap. It knows no variation among 128 GPUs, which all wait for the slowest. It also
-# predicts that faster steps lose more, while the published faster steps lose less.
+# Each machine sends about 60 GB at 400 GB/s, so the step takes 0.15 s longer, or 5 %. Overlap can hide all of this
+# time. The published efficiencies, 97 to 98 %, lie between the two predictions. Our model does not explain the 2 to 3 %
+# that are lost compared with a perfect overlap. It knows no variation among 128 GPUs, which all wait for the slowest.
+# It also predicts that faster steps lose more, while the published faster steps lose less.
 #
 # A machine of Horovod's cluster shared one link of 25 Gbit/s. Over such links this step would take 19 s longer. By its
 # data sheet an H100 has 93 times the FLOP/s of a P100, and its machine has 128 times the bandwidth to the network. So
@@ -504,8 +505,8 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 # ```
 #
 # Here `HEAD` is the name of the job's first machine, `scontrol show hostnames | head -n 1`. The program itself does not
-# change. The next one measures weak and strong scaling. To measure one rank alone, it leaves out the all-reduce by
-# `no_sync` (lesson 06). Here it runs with two processes on one machine.
+# change. The next cell writes a program that measures weak and strong scaling. To measure one rank alone, the program
+# leaves out the all-reduce by `no_sync` (lesson 06). Here it runs with two processes on one machine.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -560,7 +561,7 @@ assert [line.split(":")[0] for line in said] == ["weak", "strong"] and all(line.
 # processes share. The step here has no optimizer.
 #
 # torchrun sets `OMP_NUM_THREADS` to 1 if it starts several processes and the variable is not set. mpirun and srun do
-# not, and a rank then starts as many threads as it may use cores. The authors' measurements show what this costs on two
+# not, and a rank then starts as many threads as it may use cores. The measurements above show what this costs on two
 # cores.
 
 # %%
@@ -571,8 +572,7 @@ for count, threads, bound in ((2, 1, True), (2, 2, False), (4, 1, True), (4, 2, 
 # %% [markdown]
 # Two ranks with two threads each take 2.5 times as long as with one thread each, in single runs 1.9 to 3.9 times. Four
 # ranks take 16 times as long. A thread that has computed its part of a matrix product busy-waits for the others, on a
-# core that they need. If your data loader or your CPU code needs more threads, set the variable to the machine's cores
-# divided by its ranks.
+# core that they need. If your program needs more threads, set the variable to the machine's cores divided by its ranks.
 #
 # ## The reference implementation
 #
@@ -600,7 +600,7 @@ reference(scaling.step, scaling.sum_seconds)
 # 2. Gene Amdahl, [*Validity of the single processor approach to achieving large scale computing
 #    capabilities*](https://doi.org/10.1145/1465482.1465560), 1967
 # 3. John Gustafson, [*Reevaluating Amdahl's law*](https://doi.org/10.1145/42411.42415), 1988
-# 4. Takuya Akiba, [*Performance of Distributed Deep Learning Using
+# 4. Takuya Akiba, [*Performance of Distributed Deep Learning using
 #    ChainerMN*](https://chainer.org/general/2017/02/08/Performance-of-Distributed-Deep-Learning-Using-ChainerMN.html),
 #    2017
 # 5. Justin Johnson, [*cnn-benchmarks*](https://github.com/jcjohnson/cnn-benchmarks), 2016
@@ -640,7 +640,7 @@ print(f"   90 % needs 9 * {1e3 * summing:.0f} ms of computing, so a batch {9 * s
 # %% [markdown]
 # ## What you found
 #
-# - The time of a data-parallel step is its computation plus its bytes over the slowest link. This explains the
+# - The time of a data-parallel step is its computation plus its bytes over the slowest link. This sum explains the
 #   tutorial's 418 s to 2 %, and two emulated hosts show the same effect.
 # - Strong scaling ends when the all-reduce takes longer than the computation. Weak scaling goes on, because a machine
 #   never sends more than twice its gradients, however many machines there are.

@@ -199,7 +199,7 @@ CHAINERMN_128 = {
         (
             "announcement",
             100 / 128,
-            "Takuya Akiba, Performance of Distributed Deep Learning Using ChainerMN, February 2017, "
+            "Takuya Akiba, Performance of Distributed Deep Learning using ChainerMN, February 2017, "
             "https://chainer.org/general/2017/02/08/Performance-of-Distributed-Deep-Learning-Using-ChainerMN.html",
         ),
         (

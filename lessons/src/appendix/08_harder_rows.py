@@ -202,7 +202,7 @@ for name, case in (
 # %% [markdown]
 # A rank of two threads that is bound to one core needs 2.1 times as long as with two cores. The tutorial's two
 # processes needed 1.6 times as long as one: 353 ms against 223 ms. There it was one core against ten. So if the
-# explanation is right, ten cores were of little use. It is possible, but not proved.
+# explanation is right, ten cores were of little use. The explanation is possible, but not proved.
 #
 # (Two ranks with two threads each are faster with one core per rank than without binding. If OpenMP sees one core from
 # the start, its waiting threads sleep and do not busy-wait.)
