@@ -1,8 +1,9 @@
-"""Exercise e08: how long is an epoch, before anybody buys a second machine?
+"""Exercise e08: predict how long an epoch takes on machines that you do not have.
 
-Data parallelism adds one thing to a step: the sum of gradients over all ranks. Here it is a ring. Of p ranks each sends
-a chunk of the gradients to its right neighbour, and receives one from its left, in 2 (p - 1) rounds. A round is over
-when the slowest message has arrived. So what a step takes can be told from a few numbers, with pen and paper.
+In data parallelism each step computes, and then all ranks sum their gradients. Here they sum them by a ring of p ranks.
+The ring has 2 (p - 1) rounds. In each round every rank sends a chunk of the gradients to the next rank, and receives a
+chunk from the previous rank. A round ends when its slowest message has arrived. So a few numbers are enough to predict
+the time of a step, with pen and paper.
 
 Check it with `mpcourse check e08_predict_epoch`. Stuck? `mpcourse hint e08_predict_epoch`.
 """
@@ -14,18 +15,18 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
-    """Seconds of one epoch of data-parallel training: of steps that compute, and then sum gradients by a ring.
+    """Return the seconds of one epoch of data-parallel training. Each step computes, then sums gradients by a ring.
 
-    examples: of the training set, which all ranks share. batch: of each rank. The last step of an epoch may have fewer
-    examples, and takes as long as any other.
-    ranks: one a GPU, on `nodes` machines, with as many ranks on each. They are numbered node by node; the right
-    neighbour of the last rank is rank 0.
-    compute: seconds that every rank computes in a step, whatever the others do. Nothing is hidden behind it.
+    examples: in the training set, which all ranks share. batch: examples of each rank in a step. The last step of an
+    epoch may have fewer examples, but it takes as long as any other.
+    ranks: one per GPU, on `nodes` machines, with equally many ranks on each. They are numbered node by node. After the
+    last rank the next one is rank 0.
+    compute: seconds that every rank computes in a step. Nothing is sent during this time.
     nbytes: of all gradients together. In each round of the ring every rank sends nbytes / ranks bytes.
-    inside, between: the links of two ranks on one node, and of two ranks on different nodes. Each is a pair of latency
-    in seconds and bandwidth in bytes per second: a message of n bytes takes latency + n / bandwidth.
+    inside, between: the link between two ranks of the same node, and between two ranks of different nodes. Each is a
+    pair of latency in seconds and bandwidth in bytes per second. A message of n bytes takes latency + n / bandwidth.
     Returns a float. One rank alone sends nothing.
-    Raises ValueError where ranks is no multiple of nodes.
+    Raises ValueError if ranks is not a multiple of nodes.
     """
     # solution: count steps; find the links that the ring uses, and the slowest message of a round
     if ranks % nodes:

@@ -148,7 +148,7 @@ class Scaling:
 
 
 CHAINERMN_TUTORIAL = Scaling(
-    source="a tutorial on ChainerMN of 2018, with MNIST",
+    source="a tutorial on ChainerMN with MNIST, in Japanese, 2018; its author and address are not known to us",
     setting="nodes of one Core i7-6950X and two GeForce GTX 1080 Ti; an office's Ethernet, taken as 1 Gbit/s",
     parameters=(784_000, 1000, 1_000_000, 1000, 10_000, 10),
     examples=60_000,
@@ -186,16 +186,33 @@ class Cluster:
     seconds: float | None = None
 
 
-CHAINERMN_128 = Cluster(
-    source="ChainerMN's announcement (2017)",
-    setting="ResNet-50 on ImageNet; 32 nodes of 4 GeForce GTX TITAN X (Maxwell), InfiniBand FDR",
-    gpus=128,
-    per_node=4,
-    batch=32,
-    efficiency=100 / 128,
-)
+CHAINERMN_128 = {
+    name: Cluster(
+        source=source,
+        setting="ResNet-50 on ImageNet; 32 nodes of 4 GeForce GTX TITAN X (Maxwell), InfiniBand FDR",
+        gpus=128,
+        per_node=4,
+        batch=32,
+        efficiency=efficiency,
+    )
+    for name, efficiency, source in (
+        (
+            "announcement",
+            100 / 128,
+            "Takuya Akiba, Performance of Distributed Deep Learning using ChainerMN, February 2017, "
+            "https://chainer.org/general/2017/02/08/Performance-of-Distributed-Deep-Learning-Using-ChainerMN.html",
+        ),
+        (
+            "paper",
+            0.90,
+            "Takuya Akiba, Keisuke Fukuda and Shuji Suzuki, ChainerMN: Scalable Distributed Deep Learning Framework, "
+            "October 2017, https://arxiv.org/abs/1710.11351",
+        ),
+    )
+}
 AKIBA_1024 = Cluster(
-    source="Akiba, Suzuki & Fukuda 2017",
+    source="Takuya Akiba, Shuji Suzuki and Keisuke Fukuda, Extremely Large Minibatch SGD: Training ResNet-50 on "
+    "ImageNet in 15 Minutes, 2017, https://arxiv.org/abs/1711.04325",
     setting="ResNet-50 on ImageNet, 128 nodes of 8 Tesla P100, InfiniBand FDR",
     gpus=1024,
     per_node=8,
@@ -205,7 +222,7 @@ AKIBA_1024 = Cluster(
 )
 HOROVOD_512 = {
     name: Cluster(
-        source="Horovod's README (Sergeev & Del Balso 2018)",
+        source="Alexander Sergeev and Mike Del Balso, Horovod, README, 2018, https://github.com/horovod/horovod",
         setting=f"{name} on ImageNet; 128 nodes of 4 Pascal GPUs, 25 Gbit/s Ethernet with RDMA",
         gpus=512,
         per_node=4,
@@ -215,14 +232,34 @@ HOROVOD_512 = {
     for name, efficiency in (("ResNet-101", 0.90), ("VGG-16", 0.68))
 }
 IMAGENET = 1_281_167  # training examples
-# Images per second that one GPU trained on, as others measured it, by network and GPU. P100: TensorFlow's benchmarks of
-# May 2017 (DGX-1, synthetic data; batches of 32 and of 64). TITAN X: jcjohnson/cnn-benchmarks (Torch, cuDNN 5), forward
-# and backward of 16 images in 171.02 ms.
+# Images per second that one GPU trained on, as others measured it, by network and GPU. P100: TensorFlow, Benchmarks,
+# May 2017, https://www.tensorflow.org/performance/benchmarks (DGX-1, synthetic data; batches of 32 and of 64). TITAN X:
+# Justin Johnson, cnn-benchmarks, 2016, https://github.com/jcjohnson/cnn-benchmarks (Torch, cuDNN 5), forward and
+# backward of 16 images in 171.02 ms.
 IMAGES_PER_SECOND = {
     ("ResNet-50", "Tesla P100-SXM2"): 195.0,
     ("VGG-16", "Tesla P100-SXM2"): 154.0,
     ("ResNet-50", "GTX TITAN X (Maxwell)"): 16 / 0.17102,
 }
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Tokens per second and GPU, by variant of the program, on each of two numbers of GPUs."""
+
+    source: str
+    setting: str
+    gpus: tuple[int, int]
+    rates: dict[str, tuple[int, int]]
+
+
+TORCHTITAN_8B = Throughput(
+    source="torchtitan, llama3_h100_202412, 2024, "
+    "https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md",
+    setting="Llama 3.1 8B, FSDP, 2 sequences of 8192 tokens a GPU; nodes of 8 H100, 400 Gbit/s per GPU between nodes",
+    gpus=(8, 128),
+    rates={"FSDP": (5762, 5605), "and torch.compile": (6667, 6514), "and float8": (8532, 8380)},
+)
 
 
 @dataclass(frozen=True)

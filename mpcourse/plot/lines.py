@@ -31,7 +31,7 @@ def lines(
     rows: name -> for each x a value, or several (one for each seed): then their mean, and a band from least to most.
     NaN leaves a place out. references: name -> a height to compare with. log: a logarithmic x axis. formulas: name -> a
     value for each x, drawn as a dashed line without marks. log_y: a logarithmic y axis. verticals: name -> an x to
-    mark. single: name -> (x, y) of a value by itself, such as a published one: an open circle.
+    mark. single: name -> (x, y) of a value by itself, such as a published one: an open circle, then other open marks.
     """
     made, (axis,) = figure(title)
     for i, (name, values) in enumerate(rows.items()):
@@ -41,8 +41,9 @@ def lines(
             axis.fill_between(x, heights.min(1), heights.max(1), color=color(i), alpha=0.25, linewidth=0)
     for i, (name, formula) in enumerate((formulas or {}).items()):
         axis.plot(x, formula, color=GREY, linewidth=1.5, linestyle=("--", ":", "-.")[i % 3], label=name)
-    for name, at in (single or {}).items():
-        axis.plot(*at, "o", color=INK, markersize=10, markerfacecolor="none", markeredgewidth=1.5, label=name)
+    for i, (name, at) in enumerate((single or {}).items()):
+        (mark,) = axis.plot(*at, MARKERS[i], color=INK, markersize=10, label=name)
+        mark.set(markerfacecolor="none", markeredgewidth=1.5)
     for height in (references or {}).values():
         axis.axhline(height, color=INK, linewidth=0.8, linestyle=":")
     if log:

@@ -764,11 +764,12 @@ def test_memorys_legend_leaves_out_what_is_too_little_to_be_seen():
         del kept
 
 
-def test_single_values_are_open_circles_and_the_left_ones_name_of_two_places_is_on_its_left():
-    marks, one = {"b": 3.0, "a": 2.0}, {"published": (4, 7.0)}
+def test_single_values_are_open_marks_of_several_kinds_and_the_left_ones_name_of_two_places_is_on_its_left():
+    marks, one = {"b": 3.0, "a": 2.0}, {"published": (4, 7.0), "again": (4, 8.0)}
     (axis,) = plot.lines([1, 2, 4], {"x": [1, 2, 3]}, "x", "y", "title", verticals=marks, single=one).axes
-    circle = next(line for line in axis.lines if line.get_label() == "published")
+    circle, other = (line for line in axis.lines if line.get_label() in one)
     assert circle.get_xydata().tolist() == [[4.0, 7.0]] and circle.get_markerfacecolor() == "none"
+    assert circle.get_marker() == "o" != other.get_marker()
     assert {t.get_text(): t.get_ha() for t in axis.texts} == {"b": "left", "a": "right"}
 
 
