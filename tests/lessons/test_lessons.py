@@ -24,7 +24,7 @@ EACH = pytest.mark.parametrize("name", LESSONS)
 AND_APPENDICES = pytest.mark.parametrize("name", [*LESSONS, *APPENDICES])
 LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
 # Lessons whose predictions are folded and whose asserts are apart; and the minutes of those that are still too long.
-REWRITTEN = ["00_start_here", "05_mpi_allreduce"]
+REWRITTEN = ["00_start_here", "04_pipeline", "05_mpi_allreduce"]
 TO_BE_CUT = {
     "06_data_parallel": 85,
     "07_sync_async": 65,
