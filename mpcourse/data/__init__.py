@@ -1,8 +1,9 @@
-"""The images that the lessons train on: one record, `Dataset`, for each of the three sets.
+"""What the lessons train on: images, one record, `Dataset`, for each of the three sets, and a text.
 
 - `digits()`: 1797 real handwritten digits, 8x8, ready in an instant.
 - `glyphs()`: any number of 28x28 digits, drawn from fonts and bent. They have MNIST's size and shape, with no download.
 - `mnist()`: MNIST itself, from files that you have or from a checked download.
+- `course_text()`: prose of this course, for the small GPT; `draw_batch` draws pieces of it.
 """
 
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from mpcourse.common.errors import UserError
 from mpcourse.data.examples import Dataset, Examples
 from mpcourse.data.handwritten import digits, mnist
 from mpcourse.data.rendered import glyphs
+from mpcourse.data.text import Text, course_text, draw_batch
 
-__all__ = ["Dataset", "Examples", "digits", "glyphs", "load", "mnist"]
+__all__ = ["Dataset", "Examples", "Text", "course_text", "digits", "draw_batch", "glyphs", "load", "mnist"]
 
 
 def load(name: str, **options: Any) -> Dataset:

@@ -1,72 +1,33 @@
-"""A small language model (decoder only, pre-norm, like GPT-2), and its cut for a grid of ranks."""
-
-from dataclasses import dataclass
+"""The GPT of `mpcourse.models.gpt`, with its head tied to its embedding, cut for a grid of ranks."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.common.comm import Comm
 from mpcourse.grid.tensor_parallel import ParallelAttention, ParallelMLP
+from mpcourse.models.gpt import Block, Embedding, Shape
 from mpcourse.split.balance import balance
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a transformer. The hidden width is 4 x width.
+class ParallelBlock(nn.Module):
+    """One layer, (batch, length, width) to the same, with its attention and its MLP cut along the tensor axis.
 
-    vocabulary: number of different tokens.
-    length: of the longest sequence.
-    width: numbers that represent a token.
-    heads: of a layer.
-    layers: their number.
-    """
-
-    vocabulary: int
-    length: int
-    width: int
-    heads: int
-    layers: int
-
-
-class Embedding(nn.Module):
-    """Embeddings of tokens and of their positions: (batch, length), int64, to (batch, length, width).
-
-    shape: of the transformer.
-    """
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(0.02 * torch.randn(shape.vocabulary, shape.width))
-        self.positions = nn.Parameter(0.02 * torch.randn(shape.length, shape.width))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return F.embedding(tokens, self.weight) + self.positions[: tokens.shape[1]]
-
-
-class Block(nn.Module):
-    """One layer, (batch, length, width) to the same: attention, then the MLP, each after a layer norm, and added.
-
-    shape: of the transformer.
+    block: the whole layer, the same on all ranks; this rank's share is copied.
     comm: the tensor axis's communicator, all of whose ranks make one together; None: one rank.
     """
 
-    def __init__(self, shape: Shape, comm: Comm | None) -> None:
+    def __init__(self, block: Block, comm: Comm | None) -> None:
         super().__init__()
-        width = shape.width
-        # Every rank draws the whole layer and keeps its part, so that the model does not depend on how it is cut.
-        qkv, out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        first, second = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = ParallelAttention(comm, qkv, out, shape.heads)
-        self.mlp = ParallelMLP(comm, first, second)
+        self.norm1, self.norm2 = block.norm1, block.norm2
+        self.attention = ParallelAttention(comm, block.qkv, block.out, block.heads)
+        self.mlp = ParallelMLP(comm, block.first, block.second)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norm1(x))
         return x + self.mlp(self.norm2(x))
 
 
-class Head(nn.Module):
+class TiedHead(nn.Module):
     """Logits: (batch, length, width) to (batch, length, vocabulary).
 
     shape: of the transformer.
@@ -83,7 +44,7 @@ class Head(nn.Module):
 
 
 def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Sequential:
-    """Make the whole model: Embedding, Blocks, Head. This rank has its share of each layer.
+    """Make the whole model: Embedding, ParallelBlocks, TiedHead. This rank has its share of each layer.
 
     shape: of the transformer.
     comm: the tensor axis's communicator, whose ranks all call this; None: this rank has all of each layer.
@@ -95,8 +56,9 @@ def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Seq
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         embedding = Embedding(shape)
-        blocks = [Block(shape, comm) for _ in range(shape.layers)]
-        return nn.Sequential(embedding, *blocks, Head(shape, embedding.weight))
+        # Every rank draws whole layers and keeps its part, so that the model does not depend on how it is cut.
+        blocks = [ParallelBlock(Block(shape), comm) for _ in range(shape.layers)]
+        return nn.Sequential(embedding, *blocks, TiedHead(shape, embedding.weight))
 
 
 def stage(model: nn.Sequential, stages: int, number: int) -> tuple[nn.Sequential, dict[str, nn.Parameter]]:
@@ -118,7 +80,7 @@ def stage(model: nn.Sequential, stages: int, number: int) -> tuple[nn.Sequential
     first, last = number == 0, number == stages - 1
     part = nn.Sequential(*list(model)[0 if first else begin : len(model) if last else begin + sizes[number]])
     embedding, head = model[0], model[-1]
-    assert isinstance(embedding, Embedding) and isinstance(head, Head)
+    assert isinstance(embedding, Embedding) and isinstance(head, TiedHead)
     if stages == 1:
         return part, {}
     if last:

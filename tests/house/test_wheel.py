@@ -65,6 +65,8 @@ def test_the_wheel_holds_what_a_clone_makes_a_folder_of_and_nobodys_work(wheel, 
     assert originals(tmp_path / "mpcourse" / "course" / "files").files == originals().files
     there = {path.relative_to(ROOT).as_posix() for path in (ROOT / "mpcourse").rglob("*.py")}
     assert there <= {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.py")}
+    text = "mpcourse/data/course.txt"
+    assert (tmp_path / text).read_bytes() == (ROOT / text).read_bytes()
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"somebody's " in path.read_bytes()[:100]]
 
 
