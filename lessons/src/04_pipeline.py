@@ -270,8 +270,8 @@ assert abs(run(gpipe(4, 8)).bubble / (3 / 11) - 1) < 0.02
 # and W are the times of a forward pass, of a whole backward pass and of its part for the weights.
 #
 # Both schedules have a price. Interleaving sends more data, because 8 parts have 7 cuts between them and 4 stages have
-# 3. Its first stage has 5.5 micro-batches in flight, where 1F1B has 4. (A micro-batch on one of two chunks counts as one
-# half.) ZB-H1 has 4 in flight on every stage, because W needs the activations and runs late.
+# 3. Its first stage has 5.5 micro-batches in flight, where 1F1B has 4. (A micro-batch on one of two chunks counts as
+# one half.) ZB-H1 has 4 in flight on every stage, because W needs the activations and runs late.
 #
 # So far a transfer between stages took no time. In the next figure a slider sets how long a transfer takes.
 
