@@ -15,8 +15,9 @@
 #
 # - predict the memory that a training step needs on each GPU, and say why nvidia-smi shows more than the tensors have;
 # - choose where to cut a chain of layers, by memory, time and the bytes that cross the cut;
-# - choose between a second GPU and **activation checkpointing**, and find what checkpoints change in a network with
-#   batch norm;
+# - choose between a second GPU, a larger one, checkpoints and **offload** by their prices, and say what checkpoints
+#   change in a network with batch norm;
+# - derive the bytes that a layer of a transformer keeps;
 # - split a network over two GPUs or two processes in PyTorch, and test that it computes the same.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
@@ -36,9 +37,10 @@ from torch.utils.checkpoint import checkpoint
 
 from mpcourse import plot
 from mpcourse.data.published import TWO_P100
-from mpcourse.models import ResNet50, UNet3D
-from mpcourse.split import ModelParallelResNet50, all_cuts, balance, copy, layer_costs, split
-from mpcourse.virtual import GPUS, busy, virtual_gpus
+from mpcourse.models import ResNet50
+from mpcourse.models.gpt import Block, Shape
+from mpcourse.split import ModelParallelResNet50, all_cuts, balance, layer_costs, split
+from mpcourse.virtual import GPUS, LINKS, busy, virtual_gpus
 
 MiB, GiB = 2**20, 2**30
 P100 = GPUS["Tesla P100-SXM2"]
@@ -139,8 +141,8 @@ off = [mine / theirs - 1 for mine, theirs in zip(rows["predicted, in all"], rows
 print(f"prediction against publication: GPU 0 {off[0]:+.1%}, GPU 1 {off[1]:+.1%}")
 
 # %% [markdown]
-# The prediction is 9 % too high for GPU 0 and 4 % too low for GPU 1. The first row is arithmetic. The second row is the
-# least certain: how many segments the allocator keeps depends on the order of all allocations. The appendix
+# The prediction is 9 % too high for GPU 0 and 4 % too low for GPU 1. The second row is the least certain, because how
+# many segments the allocator keeps depends on the order of all allocations. The appendix
 # [03, memory that nvidia-smi shows](appendix/03_nvidia_smi.ipynb) follows it segment by segment. It also shows that the
 # step would run with the 14 637 MiB that the article reports.
 #
@@ -233,7 +235,6 @@ None
 assert best == by_memory[0] == 4 and len(found) == 17
 assert largest[8] > 1.35 * largest[best]
 
-
 # %% [markdown]
 # <details><summary>Why</summary>
 #
@@ -243,23 +244,6 @@ assert largest[8] > 1.35 * largest[best]
 #
 # </details>
 #
-# With 4 layers on GPU 0, two GPUs of 11 GB are enough. With 8 layers they are not.
-
-# %%
-def fits(n, batch=10, memory=P100.memory):
-    """Return whether a step fits in two GPUs with so many bytes, with n layers on the first."""
-    gpu = replace(P100, memory=memory)
-    with virtual_gpus(2, gpu, "NVLink 1", dry=True, record=False) as box, torch.device("vgpu:0"):
-        try:
-            train(box, split(chain(ResNet50()), [n, 18 - n], ["vgpu:0", "vgpu:1"]), "vgpu:1", batch)
-        except torch.OutOfMemoryError:
-            return False
-    return True
-
-
-{f"{n} layers on GPU 0": fits(n, memory=11 * 10**9) for n in (4, 8)}
-
-# %% [markdown]
 # What does the better cut cost? The two GPUs never compute at the same time, so the time of all computing is the same
 # for every cut. Only the copy differs. An earlier cut sends a larger activation, so a slow link makes it expensive. The
 # stem is an exception: its max pooling halves height and width, and there are few channels yet.
@@ -287,110 +271,38 @@ print(f"{best} layers instead of 8: {with_nvlink:+.0%} with NVLink 1, {with_ethe
 # %% tags=["nbval-ignore-output"]
 def try_it(layers_on_gpu_0=2, batch=10, link="NVLink 1"):
     n = layers_on_gpu_0
-    verdict = "fits" if fits(n, batch) else "does not fit"
     with virtual_gpus(2, LARGE, link, dry=True) as box:
         took = train(box, split(chain(ResNet50()), [n, 18 - n], ["vgpu:0", "vgpu:1"]), "vgpu:1", batch)
+        verdict = "fits" if max(box.ledger.most) <= P100.memory - P100.context else "does not fit"
         title = f"{n} + {18 - n} layers, batch {batch}, {link}: {took:.2f} s a step, {verdict} in two P100"
         return plot.memory(box, title, over="operations", gpu=P100)
 
 
-plot.sliders(try_it, layers_on_gpu_0=list(found), batch=[2, 4, 10, 12], link=["10 GbE", "NVLink 1"])
+plot.sliders(try_it, layers_on_gpu_0=list(found), batch=[2, 4, 10, 12, 16], link=["10 GbE", "NVLink 1"])
+
 
 # %% [markdown]
-# **Predict first.** Two P100 hold a batch of 10 with most of the cuts. Activations grow in proportion to the batch.
-# With which cuts do two P100 hold a batch of 16? Read the answer from the figure of the 17 peaks.
-
-# %% tags=["answer"]
-# answer
-print(f"16 / 10 of the peak must be at most 15.56 GiB, so the peak at most {15.56 / 1.6:.1f} GiB")
-print("batch 16 fits with these numbers of layers on GPU 0:", [n for n in found if fits(n, 16)])
-print("batch 12 fits with the article's cut:", fits(8, 12))
-
-# %% [markdown]
-# <details><summary>Why</summary>
-#
-# Only the balanced cut has a peak below 9.7 GiB at batch 10, so only this cut holds a batch of 16. The article's cut
-# does not even hold 12.
-#
-# </details>
-#
 # Exercise [`e03_balance`](../exercises/e03_balance.py): find the exact balance, for any number of GPUs.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e03_balance
 
 # %% [markdown]
-# ## A U-Net is not a chain
+# ## Other ways out of a full GPU
 #
-# A month later Ajioka published a 3-D U-Net with its encoder on one GPU and its decoder on the other [3]. The encoder
-# makes the image smaller, level by level, and the decoder makes it larger again. At each level a **skip connection**
-# carries the encoder's activation directly to the decoder. All skip connections cross this cut. (His network has four
-# levels, and ours has three.)
-
-# %%
-with virtual_gpus(2, P100, "NVLink 1", dry=True) as box:
-    unet = UNet3D(devices=("vgpu:0", "vgpu:1"))
-    volume = torch.empty(1, 1, 64, 128, 128, device="vgpu:0")
-    box.reset()
-    unet(volume).sum().backward()
-    between_halves = box.ledger.most
-    skips = [e.nbytes for e in box.copies if e.phase == "forward"]
-plot.unet(skips[:-1], skips[-1], "All skips of a U-Net cross a cut between encoder and decoder")
-None
-
-# %% tags=["checked"]
-# checked: the sizes of the three tensors that cross, and the widest is 16 times as large as the deepest
-voxels = 64 * 128 * 128
-assert skips == [4 * 32 * voxels, 4 * 64 * voxels // 8, 4 * 128 * voxels // 64] and skips[0] == 16 * skips[-1]
-
-# %% [markdown]
-# If the network were a chain, only the tensor of the deepest level would cross the cut. The widest skip connection is
-# 16 times as large. But there are other cuts.
+# There are four ways out of a full GPU besides a second GPU, and a formula gives the price of each.
 #
-# **Predict first.** Put level 0 on GPU 0, both its encoder and its decoder, and all deeper levels on GPU 1. Which
-# tensors cross the cut in the forward pass? Which GPU has the larger peak?
-
-# %% tags=["answer"]
-# answer
-with virtual_gpus(2, P100, "NVLink 1", dry=True) as box:
-    unet = UNet3D()
-    (e0, e1, e2), pool = unet.encoder.levels, unet.encoder.pool
-    (up1, up0), (d1, d0), out = unet.decoder.ups, unet.decoder.levels, unet.decoder.out
-    for place, modules in {"vgpu:0": (e0, up0, d0, out), "vgpu:1": (e1, e2, up1, d1)}.items():
-        for module in modules:
-            module.to(place)
-    volume = torch.empty(1, 1, 64, 128, 128, device="vgpu:0")
-    box.reset()
-    wide = e0(volume)
-    skip = e1(copy(pool(wide), "vgpu:1"))
-    deep = d1(torch.cat([skip, up1(e2(pool(skip)))], 1))
-    out(d0(torch.cat([wide, up0(copy(deep, "vgpu:0"))], 1))).sum().backward()
-    crossed = [e.nbytes for e in box.copies if e.phase == "forward"]
-    between_levels = box.ledger.most
-for name, nbytes, most in ("encoder | decoder", skips, between_halves), ("level 0 | below", crossed, between_levels):
-    peaks = " and ".join(f"{peak / MiB:.0f}" for peak in most)
-    print(f"{name:18}{sum(nbytes) / MiB:4.0f} MiB cross forward; peaks of {peaks} MiB")
-
-# %% tags=["checked"]
-# checked: less than a third of the bytes cross, and the larger peak is more than a quarter higher
-assert crossed == [4 * 32 * voxels // 8, 4 * 64 * voxels // 8] and 3 * sum(crossed) < sum(skips)
-assert max(between_levels) > 1.25 * max(between_halves)
-
-
-# %% [markdown]
-# <details><summary>Why</summary>
-#
-# Two tensors cross: the pooled activation of level 0 goes down, and the output of level 1 comes up. Together they have
-# less than a third of the bytes. But level 0 holds most of the activations, so the peak of GPU 0 is a third higher than
-# the larger peak before. The cut with the fewest bytes need not be the best balanced.
-#
-# </details>
-#
-# ## The other way to save memory
-#
-# Activation checkpointing keeps only the input of each block. When the backward pass needs the other activations of
-# a block, it runs the forward pass of this block again (Tianqi Chen and others, *Training Deep Nets with Sublinear
-# Memory Cost*, 2016, <https://arxiv.org/abs/1604.06174>).
+# - **A larger device.** Ajioka's article names TPUs. The step that is too large for a P100 needs about a fifth of the
+#   memory of an A100 with 80 GB. The step is faster there, too, and the price is the price of the device.
+# - **Activation checkpointing** keeps only the input of each block. When the backward pass needs the other activations
+#   of a block, it runs the forward pass of this block again (Tianqi Chen and others, *Training Deep Nets with Sublinear
+#   Memory Cost*, 2016, <https://arxiv.org/abs/1604.06174>). The price is one more forward pass.
+# - **Offload** copies activations to the host's memory in the forward pass, and back in the backward pass. In PyTorch
+#   `save_on_cpu` does so. If n bytes are offloaded, the copies take 2 n / b seconds on a link of b bytes per second.
+# - **Unified memory** also uses the host's memory, but the driver decides which pages move, and when. Ajioka's article
+#   links to a description for Chainer [3]. If the GPU's memory is too small by n bytes, at least n bytes must leave it
+#   and return, which takes at least 2 n / b seconds. Virtual GPUs have no unified memory, so we compute only this
+#   bound.
 
 # %%
 class Checkpointed(nn.Sequential):
@@ -400,53 +312,81 @@ class Checkpointed(nn.Sequential):
         return x
 
 
+class Offloaded(nn.Sequential):
+    def forward(self, x):
+        with torch.autograd.graph.save_on_cpu():
+            return super().forward(x)
+
+
 # %% [markdown]
-# **Predict first.** The backward pass of a layer takes about twice as long as its forward pass. By what fraction does
-# checkpointing every block lengthen a step?
+# **Predict first.** The step needs 17.0 GiB, and tensors can have 15.6 GiB on a P100. It fits if every block has a
+# checkpoint. It also fits if only the stem is offloaded. Which of the two is faster? A step takes 0.8 s without either,
+# and the stem's 2.5 GB travel at 5.4 GB/s between the GPU and ordinary memory of the host (PCIe 3.0).
 
 # %% tags=["answer"]
 # answer
+ways = {
+    "one GPU": [(0, 18, nn.Sequential)],
+    "one GPU, checkpoints": [(0, 18, Checkpointed)],
+    "one GPU, stem offloaded": [(0, 1, Offloaded), (0, 17, nn.Sequential)],
+    "two GPUs, 8 + 10": [(0, 8, nn.Sequential), (1, 10, nn.Sequential)],
+    "two GPUs, 4 + 14": [(0, 4, nn.Sequential), (1, 14, nn.Sequential)],
+}
 choices = {}
-for name, sizes, wrap in (
-    ("one GPU", [18], nn.Sequential),
-    ("one GPU, checkpoints", [18], Checkpointed),
-    ("two GPUs, 8 + 10", [8, 10], nn.Sequential),
-    ("two GPUs, 4 + 14", [4, 14], nn.Sequential),
-    ("two GPUs, 4 + 14, checkpoints", [4, 14], Checkpointed),
-):
-    names = ["vgpu:0", "vgpu:1"][: len(sizes)]
+for name, parts in ways.items():
     with virtual_gpus(2, LARGE, "NVLink 1", dry=True, record=False) as box, torch.device("vgpu:0"):
-        layers, parts = chain(ResNet50()), []
-        for size in sizes:
-            parts.append(wrap(*layers[:size]))
+        layers, made, devices = chain(ResNet50()), [], [f"vgpu:{gpu}" for gpu, _, _ in parts]
+        for _, size, kind in parts:
+            made.append(kind(*layers[:size]))
             layers = layers[size:]
-        took = train(box, split(nn.Sequential(*parts), [1] * len(parts), names), names[-1])
+        took = train(box, split(nn.Sequential(*made), [1] * len(made), devices), devices[-1])
         choices[name] = (took, max(box.ledger.most) / GiB)
 for name, (took, peak) in choices.items():
-    print(f"{name:30} {peak:5.1f} GiB, {took:.2f} s a step")
+    print(f"{name:24} {peak:5.1f} GiB, {took:.2f} s a step")
+with virtual_gpus(1, "A100-SXM4", dry=True) as box:
+    took = train(box, ResNet50().to("vgpu:0"), "vgpu:0")
+    print(f"{'one A100 with 80 GB':24} {box.ledger.most[0] / GiB:5.1f} GiB, {took:.2f} s a step")
 plot.points(
     choices,
     "seconds a step",
     "peak memory of the fuller GPU (GiB)",
-    "Checkpoints save more memory than a second GPU, but take more time",
+    "Each way out of a full P100 costs time or a second GPU",
     {"all that tensors can have on a P100": (P100.memory - P100.context) / GiB},
 )
 None
 
-# %% tags=["checked"]
-# checked: checkpoints need less than a third of the memory, and 30 to 40 % more time
-(plain_time, plain_peak), (longer, small_peak), *_ = choices.values()
-assert small_peak < plain_peak / 3 and 1.3 < longer / plain_time < 1.4
-
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The forward pass is about a third of a step, and it runs twice. So a step takes about a third longer. On one GPU the
-# peak falls from 17.0 GiB to 5.1 GiB, and the network fits on one P100. A second GPU is not the only answer to a
-# network that does not fit, and it is not the cheapest.
+# Checkpoints are faster. The forward pass is about a third of a step, so a second one makes the step about a third
+# longer. The peak falls to 5.1 GiB. Offload of the stem takes 2 x 2.5 GB / 5.4 GB/s = 0.9 s, more than the whole step
+# before. Pinned memory (12 GB/s) would make it cheaper, and so would copies that run beside the kernels, which
+# `save_on_cpu` does not have. It also copies a tensor twice if two operations save it, as ReLU and max pooling do in
+# the stem.
 #
 # </details>
 #
+# The next cell compares the formulas with the virtual GPU.
+
+# %%
+(plain_time, plain_peak), (longer, small_peak), (offloaded, _), *_ = choices.values()
+saved = 4 * 10 * (3 * 1024**2 + 3 * 64 * 512**2) + 8 * 10 * 64 * 256**2  # images, three times 64 channels, indices
+pcie = LINKS["PCIe 3.0 x16"]
+copies = 2 * saved / (pcie.pageable * pcie.bandwidth)
+excess = plain_peak * GiB - (P100.memory - P100.context)
+print(f"checkpoints: {plain_time * 4 / 3:.2f} s by 4/3 of a step, {longer:.2f} s on the virtual GPU")
+print(f"stem offloaded: {plain_time + copies:.2f} s by 2 n / b, {offloaded:.2f} s on the virtual GPU")
+least = plain_time + 2 * excess / pcie.bandwidth
+print(f"unified memory: at least {least:.2f} s, if {excess / GiB:.2f} GiB move twice at 12 GB/s")
+
+# %% tags=["checked"]
+# checked: both formulas agree with the virtual GPU, and checkpoints need less than a third of the memory
+assert abs(longer / (plain_time * 4 / 3) - 1) < 0.05 and small_peak < plain_peak / 3
+assert abs(offloaded / (plain_time + copies) - 1) < 0.01
+assert choices["one GPU, stem offloaded"][1] < (P100.memory - P100.context) / GiB < plain_peak
+assert 4.5 < 80 / plain_peak < 5
+
+# %% [markdown]
 # **Predict first.** A checkpointed step computes the same gradients. Is the network the same after the step? Think of
 # batch norm, which changes its running mean by 10 % in each forward pass.
 
@@ -472,6 +412,85 @@ print(f"running mean with checkpoint / without: {(twice[1].running_mean / plain[
 # change it. Dropout draws the same numbers again, because `checkpoint` restores the state of the random numbers.
 #
 # </details>
+#
+# ## The activations of a transformer
+#
+# The course's small GPT (`mpcourse.models.gpt`) has the layers of GPT-2. A layer mixes the tokens of a sequence by
+# attention, and then changes each token by an MLP. Let s be the number of tokens in a sequence, b the number of
+# sequences, h the width (numbers per token) and a the number of attention heads. In bfloat16 a number has 2 bytes. The
+# forward pass of one layer keeps
+#
+# | operation | keeps | bytes, divided by s b h |
+# |---|---|---|
+# | two layer norms | their inputs | 2 + 2 |
+# | queries, keys and values | their input, and the three results | 2 + 6 |
+# | the projection after attention | its input | 2 |
+# | first linear layer of the MLP | its input | 2 |
+# | GELU and second linear layer | their inputs, which are 4 h wide | 8 + 8 |
+#
+# Together these are 32 s b h bytes. Korthikanti and others count 34 s b h, because their layer also has a dropout after
+# attention and another after the MLP, each with a mask of one byte a number. Their attention computes a matrix of s x s
+# weights for each head. It keeps the weights (2 bytes), a mask (1) and the weights after dropout (2), 5 a s² b bytes
+# together. Their formula for a layer is
+#
+# $$s b h \left(34 + \frac{5 a s}{h}\right)$$
+#
+# (Vijay Korthikanti and others, *Reducing Activation Recomputation in Large Transformer Models*, 2022,
+# <https://arxiv.org/abs/2205.05198>). **Fused attention**, such as FlashAttention, computes the matrix piece by piece
+# and does not keep it. `scaled_dot_product_attention`, which our GPT calls, is fused on a GPU.
+
+# %%
+class WithMatrix(Block):
+    """The layer of the paper: attention keeps its matrix, and dropout follows the matrix, attention and the MLP."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.second = nn.Sequential(self.second, nn.Dropout(0.1))
+
+    def attention(self, x):
+        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=2))
+        weights = nn.functional.dropout((q @ k.transpose(2, 3) / q.shape[3] ** 0.5).softmax(3), 0.1)
+        return nn.functional.dropout(self.out((weights @ v).transpose(1, 2).flatten(2)), 0.1)
+
+
+def kept(layer, s, h=4096, heads=32):
+    """Return the bytes that the ledger of a virtual H100 counts for one sequence of s tokens."""
+    with virtual_gpus(1, "H100-SXM", dry=True), torch.device("vgpu:0"):
+        made = layer(Shape(vocabulary=1, length=s, width=h, heads=heads, layers=1)).bfloat16()
+        return layer_costs(nn.Sequential(made), torch.empty(1, s, h, dtype=torch.bfloat16))[0].activations
+
+
+# %% [markdown]
+# **Predict first.** A layer has h = 4096 and a = 32. The sequences become four times as long, 8192 tokens instead of
+# 2048. How many times as many bytes does the layer keep with the matrix, and how many with fused attention?
+
+# %% tags=["answer"]
+# answer
+for name, layer in ("with matrix", WithMatrix), ("fused", Block):
+    short, long = (kept(layer, s) for s in (2048, 8192))
+    print(f"{name:12} {short / 1e9:.2f} GB, then {long / 1e9:5.2f} GB: {long / short:.1f} times as many")
+for s in (2048, 8192):
+    paper, fused = (s * 4096 * factor / 1e9 for factor in (34 + 5 * 32 * s / 4096, 32))
+    print(f"the formulas, {s} tokens: {paper:5.2f} GB with the matrix, {fused:.2f} GB fused")
+
+# %% tags=["checked"]
+# checked: the ledger has the formulas' bytes, and two numbers a token and layer norm, and one a token and head
+for s in (2048, 8192):
+    assert kept(WithMatrix, s) == s * 4096 * 34 + 5 * 32 * s * s + 16 * s
+    assert kept(Block, s) == s * 4096 * 32 + 16 * s + 4 * 32 * s + 16  # the seed and offset of random numbers
+
+
+# %% [markdown]
+# <details><summary>Why</summary>
+#
+# The matrix has s² weights for each head, so it becomes 16 times as large. With fused attention every term is
+# proportional to s. The ledger counts slightly more than the formula. Each layer norm keeps a mean and a scale for each
+# token, and fused attention keeps one number for each token and head.
+#
+# </details>
+#
+# The paper's remedy is **selective recomputation**. It keeps the 34 s b h bytes, and computes only the matrix again in
+# the backward pass.
 #
 # ## Is it the same network?
 #
@@ -600,6 +619,8 @@ reference(ModelParallelResNet50)
 # | `split(model, sizes, devices)` | `torch.distributed.pipelining.SplitPoint`, `pipe_split` |
 # | `balance` | [torchgpipe](https://arxiv.org/abs/2004.09910)'s `balance_by_time` and `balance_by_size` |
 # | checkpointing | activation checkpointing, `torch.utils.checkpoint`; "recompute" in Megatron-LM |
+# | `save_on_cpu` | CPU offloading in Transformer Engine, which copies beside the kernels |
+# | unified memory | `cudaMallocManaged`, by a `CUDAPluggableAllocator` |
 # | memory kept by the allocator | reserved memory; `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` |
 #
 # To predict the memory of a model of your own, run
@@ -609,41 +630,43 @@ reference(ModelParallelResNet50)
 #    parts on several GPUs with PyTorch), 2020, <https://qiita.com/takeajioka/items/26439b848f66f43bb1d3>
 # 2. NVIDIA, *NVML API Reference Guide*, `nvmlUtilization_t`, 2026,
 #    <https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html>
-# 3. Takehiro Ajioka, *3D-U-Net-pytorch-model-parallel*, 2020,
-#    <https://github.com/atakehiro/3D-U-Net-pytorch-model-parallel>
+# 3. koreyou, *Unified Memoryを使ってGPUメモリよりも大きなモデルをChainerで扱う* (Use Unified Memory to run models
+#    in Chainer that are larger than the GPU's memory), 2019,
+#    <https://qiita.com/koreyou/items/4494442eb71bea0bb5b2>
 #
 # ## Problems
 #
-# **1.** A network has 100 equal blocks. The input of each block has 10 MB. A block keeps 200 MB for its backward pass.
-# How much memory do the activations need without checkpoints, with a checkpoint at each block, and with a checkpoint at
-# every second block?
-#
-# **2.** A language model has 70 billion parameters of 2 bytes, and is cut in two on two A100 with 80 GB each. For each
+# **1.** A language model has 70 billion parameters of 2 bytes, and is cut in two on two A100 with 80 GB each. For each
 # token that it generates, each GPU reads all its parameters once, at 2 TB/s, and 8192 numbers of 2 bytes cross the cut
 # at 25 GB/s. How long does a token take at least? Would a third GPU make it faster?
+#
+# **2.** GPT-3 has 96 layers, h = 12288 and a = 96. How many bytes of activations does one sequence of 2048 tokens need
+# in bfloat16, with the paper's formula, with fused attention and no dropout, and with a checkpoint at each layer?
+# (Sizes: Tom Brown and others, *Language Models are Few-Shot Learners*, 2020, <https://arxiv.org/abs/2005.14165>.)
 
 # %% tags=["answer"]
 # answer
-for blocks in (1, 2):  # from one checkpoint to the next
-    held = f"{100 // blocks} * 10 MB + {blocks} * 200 MB = {(100 // blocks * 10 + blocks * 200) / 1e3} GB"
-    print(f"1. {blocks} block(s) a checkpoint: {held}; without: {100 * 200 / 1e3:.0f} GB")
 reading, crossing = 70e9 * 2 / 2e12, 8192 * 2 / 25e9
-print(f"2. 140 GB / 2 TB/s = {1e3 * reading:.0f} ms; the cut adds {1e6 * crossing:.1f} us")
+print(f"1. 140 GB / 2 TB/s = {1e3 * reading:.0f} ms; the cut adds {1e6 * crossing:.1f} us")
 print("   Each GPU waits half of the time.")
 print("   A third GPU would not help: the three would read the same 140 GB, one after the other.")
+sbh = 2048 * 12288
+paper, fused = (34 + 5 * 96 * 2048 / 12288) * sbh / 1e9, 32 * sbh / 1e9  # of one layer
+print(f"2. 96 * {paper:.2f} GB = {96 * paper:.0f} GB; 96 * {fused:.2f} GB = {96 * fused:.0f} GB; ", end="")
+print(f"checkpoints 96 * {2 * sbh / 1e9:.2f} GB + one layer = {(96 * 2 * sbh) / 1e9 + fused:.1f} GB")
 
 # %% [markdown]
 # ## What you found
 #
-# - Activations, not parameters, fill the memory in this lesson. nvidia-smi shows more than the tensors have, because
-#   the allocator keeps segments and the CUDA context needs memory, too.
-# - The cut for equal activations differs from the cut for equal time. The first half of ResNet-50 holds three quarters
-#   of the activations. An earlier cut sends more bytes, which only a fast link makes cheap.
-# - Checkpoints need about a third more time and less than a third of the memory. They run batch norm forward twice, so
-#   its running statistics change.
+# - Activations fill the memory in this lesson. nvidia-smi shows more than the tensors have, because the allocator keeps
+#   segments and the CUDA context needs memory, too.
+# - The cut for equal activations is earlier than the cut for equal time. An earlier cut sends more bytes, which only a
+#   fast link makes cheap.
+# - Checkpoints cost one more forward pass, offload two copies of what is offloaded, and unified memory at least two
+#   copies of what does not fit. Checkpoints run batch norm forward twice, so its running statistics change.
+# - A layer of a transformer keeps s b h (34 + 5 a s / h) bytes. Fused attention removes the term that grows with s².
 # - A split computes the same losses, bit for bit, in one process by `.to` and in two processes by messages.
 #
-# The appendix [03, memory that nvidia-smi shows](appendix/03_nvidia_smi.ipynb) explains the memory that the allocator
-# keeps.
+# The appendix [03, a U-Net on two GPUs](appendix/03_unet.ipynb) cuts a network that is not a chain.
 #
 # Next comes lesson 04, [Pipeline](04_pipeline.ipynb), in which both GPUs compute at the same time.

@@ -41,7 +41,8 @@ class SplitSizes:
 
 
 PIPELINE_TUTORIAL = SplitSizes(
-    source="PyTorch's tutorial on single-machine model parallelism (2019); its curve read off the figure",
+    source="Shen Li, Model Parallel Best Practices (2019), https://github.com/pytorch/tutorials/blob/"
+    "03b277366b12fc14f56a387cc5ec4cdf1ede744a/intermediate_source/model_parallel_tutorial.py; its curve",
     setting="ResNet-50 cut after layer2, 3 batches of 120x3x128x128, MSELoss, SGD; 2 GPUs, which are not named",
     single=3.75,
     model_parallel=4.02,
@@ -70,7 +71,7 @@ class Partitions:
     rows: tuple[Pipelined, ...]
 
 
-_TORCHGPIPE = "torchgpipe, docs/benchmarks.rst (Kim et al. 2020)"
+_TORCHGPIPE = "Chiheon Kim et al., torchgpipe (2020), https://arxiv.org/abs/2004.09910; docs/benchmarks.rst"
 _P40 = "8 x Tesla P40, PyTorch 1.3, float32, GPipe with all micro-batches but the last one checkpointed"
 TORCHGPIPE_RESNET101 = Partitions(
     _TORCHGPIPE,

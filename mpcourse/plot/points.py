@@ -17,7 +17,8 @@ def points(
     """Draw choices as points; less of both x and y is better.
 
     choices: name -> (x, y). references: name -> a height to compare with. Each name is written beside its point, on the
-    side where no other point is near. Heights begin at 0. Raises ValueError where there is no choice.
+    side where no other point is near, and lower if a reference would cross it. Heights begin at 0. Raises ValueError
+    where there is no choice.
     """
     if not choices:
         raise ValueError("no choices to draw")
@@ -30,9 +31,10 @@ def points(
         axis.plot(x, y, MARKERS[i % len(MARKERS)], color=color(i), markersize=8, label=name)
         taken = any(0 < x2 - x < 0.6 * wide and abs(y2 - y) < 0.06 * high for x2, y2 in places)
         side = -1 if taken else 1
+        crossed = any(abs(height - y) < 0.04 * high for height in (references or {}).values())
         axis.annotate(
-            name, (x, y), (8 * side, 0), textcoords="offset points", fontsize=8, color=INK, va="center",
-            ha="right" if taken else "left",
+            name, (x, y), (8 * side, -9 if crossed else 0), textcoords="offset points", fontsize=8, color=INK,
+            va="center", ha="right" if taken else "left",
         )  # fmt: skip
     axis.set_xlim(left - 0.25 * wide, right + 0.55 * wide)  # the names need room on the right
     axis.set_ylim(0, high)

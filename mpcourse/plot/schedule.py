@@ -47,8 +47,8 @@ def schedule(
         title = f"{counted(stages, 'stage')}, {counted(microbatches, 'micro-batch')}"
         if len(runs) == 1:
             title += f": {_percent(next(iter(runs.values())).bubble)} of the time is bubble"
-    rows = sum(len(run.stages) for run in runs.values())
-    made, axes = figure(title, rows=len(runs), width=7.4, height=0.27 * rows + 0.42 * len(runs) + 0.75)
+    height = sum((0.27 if run.chunks == 1 else 0.4) * len(run.stages) for run in runs.values())
+    made, axes = figure(title, rows=len(runs), width=7.4, height=height + 0.42 * len(runs) + 0.75)
     longest = max(until, *(run.makespan for run in runs.values()))
     for axis, (name, run) in zip(axes, runs.items(), strict=True):
         _draw(axis, run, longest)
@@ -95,8 +95,10 @@ def _draw(axis: Axes, run: Execution, longest: float) -> None:
                 axis.broken_barh(
                     [(begin, width)], (s + 0.4 - foot, foot), facecolor=INK, edgecolor="white", linewidth=0.5
                 )
-            letter = CHUNKS[t.action.chunk % len(CHUNKS)] if run.chunks > 1 else ""
-            _write(axis, str(t.action.microbatch), letter, POINTS * width / longest, (begin + width / 2, s), fill)
+            text = str(t.action.microbatch)
+            if run.chunks > 1:
+                text += "\n" + CHUNKS[t.action.chunk % len(CHUNKS)]
+            _write(axis, text, POINTS * width / longest, (begin + width / 2, s - (0.06 if run.chunks > 1 else 0)), fill)
             at = t.end
     for s, (idle, peak) in enumerate(zip(run.idle, run.peak, strict=True)):
         text = f"{100 * idle / run.makespan:.0f} % idle, {peak:.3g} in flight"
@@ -108,13 +110,12 @@ def _draw(axis: Axes, run: Execution, longest: float) -> None:
     axis.tick_params(axis="y", length=0)
 
 
-def _write(axis: Axes, number: str, letter: str, room: float, at: tuple[float, float], fill: str) -> None:
-    """Write the micro-batch, and the chunk's letter if there is room for it; `room` is in points."""
-    for name in (number + letter, number):
-        font = min(FONT, (room - 0.5) / (DIGIT * len(name)))
-        if font >= SMALL:
-            axis.text(*at, name, fontsize=font, color=ink_on(fill), ha="center", va="center_baseline")
-            return
+def _write(axis: Axes, text: str, room: float, at: tuple[float, float], fill: str) -> None:
+    """Write the micro-batch, and below it the chunk's letter, if `room`, in points, is wide enough."""
+    font = min(FONT, (room - 0.5) / (DIGIT * max(map(len, text.split("\n")))))
+    if font >= SMALL:
+        va = "center" if "\n" in text else "center_baseline"
+        axis.text(*at, text, fontsize=font, color=ink_on(fill), ha="center", va=va, linespacing=0.95)
 
 
 def _legend(runs: Sequence[Execution]) -> dict[str, Any]:

@@ -72,7 +72,9 @@ def test_blocks_have_the_numbers_of_micro_batches_and_rows_their_idle_time():
 
 def test_chunks_have_letters_and_later_ones_a_foot():
     (axis,) = plot.schedule(interleaved_one_f_one_b(2, 2, 2)).axes
-    assert {"0a", "0b", "1a", "1b"} <= {t.get_text() for t in axis.texts}
+    assert {"0\na", "0\nb", "1\na", "1\nb"} <= {t.get_text() for t in axis.texts}
+    blocks = {t.get_text() for t in plot.schedule(interleaved_one_f_one_b(4, 8, 2)).axes[0].texts[:128]}
+    assert blocks == {f"{m}\n{chunk}" for m in range(8) for chunk in "ab"}, "short forward passes have a letter, too"
     feet = [c for c in axis.collections if not c.get_gid()]
     assert len(feet) == 2 * 2 * 2  # of the second chunk, F and B of 2 micro-batches on 2 stages
 

@@ -674,6 +674,11 @@ def test_points_stand_where_they_cost_what_they_cost_each_with_its_name_where_no
         plot.points({}, "x", "y", "title")
 
 
+def test_the_name_of_a_point_is_lower_where_a_reference_would_cross_it():
+    (axis,) = plot.points({"far": (1.0, 5.0), "near": (2.0, 11.9)}, "x", "y", "title", {"all": 12.0}).axes
+    assert [text.get_position()[1] for text in axis.texts[:2]] == [0, -9]
+
+
 def test_every_skip_of_a_unet_crosses_the_cut_with_its_bytes():
     (axis,) = plot.unet([128 * 2**20, 32 * 2**20], 8 * 2**20, "title").axes
     told = [t.get_text() for t in axis.texts]
