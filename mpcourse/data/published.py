@@ -272,7 +272,8 @@ class ShardedMemory:
     gigabytes: tuple[str, str, str]
 
 
-# Rajbhandari et al. 2020, table 1: Adam in mixed precision, 16 bytes per parameter; 120 GB and 16 TB without sharding.
+# Samyam Rajbhandari and others, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, 2020, table 1,
+# https://arxiv.org/abs/1910.02054: Adam in mixed precision, 16 bytes per parameter; 120 GB and 16 TB without sharding.
 # Taken from transcriptions of the paper.
 ZERO_TABLE_1 = (
     ShardedMemory(7.5e9, 4, ("52.5", "41.3", "30")),
