@@ -296,9 +296,9 @@ for batch in (32, 512, 1024, 8192, 16384):
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The order turns round. With equal updates a larger batch is better, because its gradients have less noise. From 32 to
-# 512 it gains nine points. From 512 to 8192 it needs 16 times the examples for half a point, because little noise is
-# left. At 16 384 half a point is lost again. An appendix, named below, looks for the reason.
+# The order is now reversed. With equal updates a larger batch is better, because its gradients have less noise. From
+# 32 to 512 it gains nine points. From 512 to 8192 it needs 16 times the examples for half a point, because little
+# noise is left. At 16 384 half a point is lost again. An appendix, named below, looks for the reason.
 #
 # </details>
 #
@@ -466,7 +466,8 @@ assert all(0.5 < ratio < 2 for ratio in ratios.values())
 # %% [markdown]
 # ## Language models
 #
-# OpenAI chose the batches of GPT-3 by the noise scale [8]. Two later results say how far this goes.
+# OpenAI measured the noise scale of GPT-3 during training, and used it to choose the batch size [8]. Two later results
+# show how far this goes.
 #
 # - Zhang et al. trained models of 85 million to 1.2 billion parameters. The critical batch grew with the number of
 #   training tokens, and hardly with the size of the model [9].
@@ -495,9 +496,9 @@ for gpu, rate in (("H100", 5762), ("A100", 2973)):
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The batch has 2048 sequences, so a further GPU has nothing to do. To use more GPUs, one can raise the batch beyond the
-# critical one, but then most additional examples save no updates. Or several GPUs share a sequence, by
-# tensor, pipeline or context parallelism (lesson 12).
+# The batch has 2048 sequences, so a further GPU has nothing to do. To use more GPUs, one can raise the batch beyond
+# the critical one, but then most additional examples save no updates. Or several GPUs share a sequence, by tensor,
+# pipeline or context parallelism (lesson 12).
 #
 # </details>
 #
