@@ -1,12 +1,14 @@
 """One quantity against another, a line for each variant."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from mpcourse.plot.bands import draw_mean
 from mpcourse.plot.style import GREY, INK, MARKERS, color, figure, label
 from mpcourse.virtual.gpus.ledger import size
 
@@ -28,17 +30,20 @@ def lines(
 ) -> Figure:
     """Draw a line for each variant.
 
-    rows: name -> for each x a value, or several (one for each seed): then their mean, and a band from least to most.
-    NaN leaves a place out. references: name -> a height to compare with. log: a logarithmic x axis. formulas: name -> a
-    value for each x, drawn as a dashed line without marks. log_y: a logarithmic y axis. verticals: name -> an x to
-    mark. single: name -> (x, y) of a value by itself, such as a published one: an open circle, then other open marks.
+    rows: name -> for each x a value, or several (one for each seed): then their mean, and a band of two standard errors
+    to each side. NaN leaves a place out. references: name -> a height to compare with. log: a logarithmic x axis.
+    formulas: name -> a value for each x, drawn as a dashed line without marks. log_y: a logarithmic y axis. verticals:
+    name -> an x to mark. single: name -> (x, y) of a value by itself, such as a published one: an open circle, then other open
+    marks.
     """
     made, (axis,) = figure(title)
     for i, (name, values) in enumerate(rows.items()):
         heights = np.array(values, float).reshape(len(x), -1)
-        axis.plot(x, heights.mean(1), color=color(i), marker=MARKERS[i], markersize=5, linewidth=1.5, label=name)
+        look: dict[str, Any] = dict(color=color(i), marker=MARKERS[i], markersize=5, linewidth=1.5, label=name)
         if heights.shape[1] > 1:
-            axis.fill_between(x, heights.min(1), heights.max(1), color=color(i), alpha=0.25, linewidth=0)
+            draw_mean(axis, x, heights.T.tolist(), **look)
+        else:
+            axis.plot(x, heights[:, 0], **look)
     for i, (name, formula) in enumerate((formulas or {}).items()):
         axis.plot(x, formula, color=GREY, linewidth=1.5, linestyle=("--", ":", "-.")[i % 3], label=name)
     for i, (name, at) in enumerate((single or {}).items()):

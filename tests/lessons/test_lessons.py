@@ -24,11 +24,10 @@ EACH = pytest.mark.parametrize("name", LESSONS)
 AND_APPENDICES = pytest.mark.parametrize("name", [*LESSONS, *APPENDICES])
 LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
 # Lessons whose predictions are folded and whose asserts are apart.
-REWRITTEN = [name for name in LESSONS if name not in ("01_one_device", "06_data_parallel", "09_large_batch")]
+REWRITTEN = [name for name in LESSONS if name not in ("01_one_device", "06_data_parallel")]
 # Lessons that are still too long, with their minutes.
 TO_BE_CUT = {
     "06_data_parallel": 85,
-    "09_large_batch": 80,
 }
 
 

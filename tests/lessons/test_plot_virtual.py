@@ -591,12 +591,13 @@ def test_the_image_above_sliders_is_as_large_as_the_notebooks_other_figures(kern
     assert 0.4 < half / wide < 0.6
 
 
-def test_several_seeds_are_drawn_as_their_mean_and_a_band():
+def test_several_seeds_are_drawn_as_their_mean_and_a_band_of_two_standard_errors():
     made = plot.lines([1, 2], {"a": [[3, 5], [4, 8]], "b": [1, float("nan")]}, "x", "y", "title")
     (axis,) = made.axes
     assert list(axis.lines[0].get_ydata()) == [4, 6] and len(axis.collections) == 1
     (band,) = axis.collections
-    assert {tuple(v) for v in band.get_paths()[0].vertices} == {(1, 3), (1, 5), (2, 4), (2, 8)}
+    # Standard errors of the means are 1 and 2, and the band has two of them to each side.
+    assert {tuple(v) for v in band.get_paths()[0].vertices} == {(1, 2), (1, 6), (2, 2), (2, 10)}
 
 
 def test_panels_show_the_same_curves_against_other_quantities():
