@@ -25,6 +25,7 @@ from mpcourse.plot.sliders import sliders
 from mpcourse.plot.steps import memory_breakdown, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
 from mpcourse.plot.timeline import timeline
+from mpcourse.plot.trace import read_trace
 from mpcourse.plot.tradeoff import tradeoff
 from mpcourse.plot.traffic import sent, traffic
 from mpcourse.plot.unet import unet
@@ -57,6 +58,7 @@ __all__ = [
     "place_schedule",
     "points",
     "pushes",
+    "read_trace",
     "roofline",
     "schedule",
     "sent",

@@ -33,8 +33,8 @@ def lines(
     rows: name -> for each x a value, or several (one for each seed): then their mean, and a band of two standard errors
     to each side. NaN leaves a place out. references: name -> a height to compare with. log: a logarithmic x axis.
     formulas: name -> a value for each x, drawn as a dashed line without marks. log_y: a logarithmic y axis. verticals:
-    name -> an x to mark. single: name -> (x, y) of a value by itself, such as a published one: an open circle, then other open
-    marks.
+    name -> an x to mark. single: name -> (x, y) of a value by itself, such as a published one: an open circle, then
+    other open marks.
     """
     made, (axis,) = figure(title)
     for i, (name, values) in enumerate(rows.items()):
