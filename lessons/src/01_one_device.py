@@ -97,8 +97,8 @@ assert 4.4 < losses[0] < 4.9 and losses[-1] < 0.75 * losses[0]
 # layer's input. A training step therefore takes about **6 N D** FLOPs.
 #
 # In an MLP each weight is used once for each example, so D is the batch. In a transformer each weight is used once for
-# each token. A forward pass takes **2 N FLOPs a token**, and so does each token that a GPT generates. The embeddings do
-# not count in N, because they are looked up and not multiplied [4]. PyTorch can count the FLOPs of matrix products:
+# each token. A forward pass takes **2 N FLOPs a token**, and generating a token takes as many. The embeddings do not
+# count in N, because they are looked up and not multiplied [4]. PyTorch can count the FLOPs of matrix products:
 
 # %%
 n_mlp = sum(p.numel() for p in model.parameters())
@@ -317,7 +317,7 @@ plot.sliders(
 # `images.pin_memory()` returns a copy in pinned memory, and `x.to(device, non_blocking=True)` lets the host go on while
 # the GPU copies.
 #
-# **Predict first.** For which of the four combinations below does the host not wait?
+# **Predict first.** With which of the four combinations does the host not wait?
 
 # %% tags=["answer"]
 # answer
