@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -17,7 +18,7 @@ ELEMENTWISE = 1 / 8  # FLOP/byte of a kernel whose FLOPs are not counted: one pe
 LOWEST = 1e-4  # part of the peak at which the axis begins
 MARKS = {"forward": "o", "backward": "s", "optimizer": "D"}
 LAYERS = {"backward": 3, "forward": 4, "optimizer": 5}  # larger marks are drawn first
-NAMES = 3  # of kernels, beside marks that lie together
+NAMES = 2  # of kernels, beside marks that lie together
 
 
 def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, title: str, lane: str = "vgpu:0") -> Figure:
@@ -45,8 +46,8 @@ def roofline(source: Box | Iterable[Event], flops: float, bandwidth: float, titl
                 [i for i, _ in of],
                 [i * e.nbytes / e.seconds / 1e12 for i, e in of],
                 [20 + 900 * e.seconds / total for _, e in of],
-                facecolor=shade(color(0), STRENGTHS[phase]), edgecolor="white", linewidth=0.8, marker=mark, label=phase,
-                zorder=LAYERS[phase],
+                facecolor=(*to_rgb(shade(color(0), STRENGTHS[phase])), 0.6), edgecolor=INK, linewidth=0.6, marker=mark,
+                label=phase, zorder=LAYERS[phase],  # see-through, so that a mark below another is seen
             )  # fmt: skip
     axis.set_ylim(flops * LOWEST / 1e12, 6 * flops / 1e12)  # what is lower takes too little time to be seen
     _write_names(axis, zip(intensity, kernels, strict=True), ridge)
@@ -76,7 +77,7 @@ def _write_names(axis: Axes, kernels: Iterable[tuple[float, Event]], ridge: floa
         for *_, e in marks:
             seconds[e.name] += e.seconds
         names = sorted(seconds, key=lambda name: -seconds[name])
-        text = ", ".join(names[:NAMES]) + (", ..." if len(names) > NAMES else "")
+        text = ", ".join(names[:NAMES])
         intensity, rate, _ = max(marks, key=lambda mark: mark[2].seconds)
         memory = intensity < ridge  # there is room to the right of marks on the slope, and below the roof
         axis.annotate(

@@ -23,12 +23,6 @@ APPENDICES = sorted(f"appendix/{path.stem}" for path in (ROOT / "lessons/src/app
 EACH = pytest.mark.parametrize("name", LESSONS)
 AND_APPENDICES = pytest.mark.parametrize("name", [*LESSONS, *APPENDICES])
 LEAVES_OUTPUT_OPEN = "nbval-ignore-output"
-# Lessons whose predictions are folded and whose asserts are apart.
-REWRITTEN = [name for name in LESSONS if name not in ("01_one_device", "06_data_parallel")]
-# Lessons that are still too long, with their minutes.
-TO_BE_CUT = {
-    "06_data_parallel": 85,
-}
 
 
 BUILD = load_script(ROOT / "tools" / "build.py")
@@ -192,7 +186,7 @@ def test_the_lesson_asks_its_question_and_says_what_time_it_and_its_exercises_ta
 
 @EACH
 def test_a_lesson_is_read_in_55_minutes(name):
-    assert README.reading_minutes(notebook(name)) <= TO_BE_CUT.get(name, 55)
+    assert README.reading_minutes(notebook(name)) <= 55
 
 
 def test_reading_counts_words_lines_of_code_figures_and_predictions():
@@ -207,7 +201,7 @@ def test_reading_counts_words_lines_of_code_figures_and_predictions():
     assert minutes == [10, 10, 15]
 
 
-@pytest.mark.parametrize("name", REWRITTEN)
+@EACH
 def test_the_cell_that_answers_a_prediction_is_folded_and_says_so(name):
     cells = notebook(name).cells
     asked = [i for i, cell in enumerate(cells) if cell.cell_type == "markdown" and "**Predict first.**" in cell.source]
@@ -218,7 +212,7 @@ def test_the_cell_that_answers_a_prediction_is_folded_and_says_so(name):
         assert cell.metadata.collapsed and cell.metadata.jupyter == {"outputs_hidden": True, "source_hidden": True}
 
 
-@pytest.mark.parametrize("name", REWRITTEN)
+@EACH
 def test_a_cell_that_is_read_holds_at_most_one_assert_and_the_others_are_folded(name):
     for cell in (cell for cell in notebook(name).cells if cell.cell_type == "code"):
         if cell.metadata.get("tags") == ["checked"]:
@@ -229,7 +223,7 @@ def test_a_cell_that_is_read_holds_at_most_one_assert_and_the_others_are_folded(
 
 def test_outputs_of_answers_can_be_left_out(tmp_path):
     file = tmp_path / "lesson.ipynb"
-    nbformat.write(notebook(REWRITTEN[0]), file)
+    nbformat.write(notebook(LESSONS[0]), file)
     BUILD.without_answers(file)
     cells = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
     assert not [cell for cell in cells if "answer" in cell.metadata.get("tags", []) and cell.outputs]

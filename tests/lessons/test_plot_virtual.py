@@ -468,6 +468,7 @@ def test_no_kernel_lies_above_the_roof_and_each_is_at_its_intensity(box):
     for marks in plot.roofline(box, flops, bandwidth, "title").axes[0].collections:
         for intensity, rate in marks.get_offsets():
             assert rate * 1e12 <= 1.001 * min(flops, intensity * bandwidth)
+        assert (marks.get_facecolor()[:, 3] < 1).all(), "a mark below another must be seen"
     with pytest.raises(ValueError, match="no kernel ran on vgpu:7"):
         plot.roofline(events, flops, bandwidth, "title", lane="vgpu:7")
 
