@@ -1,6 +1,7 @@
 """What a whole consists of, row by row, beside its measured or published value."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -32,8 +33,8 @@ def parts(
     for i, name in enumerate(names):
         begins = [sum(list(row.values())[: list(row).index(name)]) if name in row else 0.0 for row in rows.values()]
         lengths = [row.get(name, 0.0) for row in rows.values()]
-        look = {"facecolor": color(i), "edgecolor": shade(color(i), 1.5), "hatch": HATCHES[i % len(HATCHES)]}
-        look = BUBBLE_LOOK if name == BUBBLE else look | {"linewidth": 0.0}
+        plain = {"facecolor": color(i), "edgecolor": shade(color(i), 1.5), "hatch": HATCHES[i % len(HATCHES)]}
+        look: dict[str, Any] = BUBBLE_LOOK if name == BUBBLE else {**plain, "linewidth": 0.0}
         axis.barh(list(rows), lengths, left=begins, height=0.6, label=name, **look)
     if marks:
         axis.plot(list(marks.values()), list(marks), "|", color=INK, markersize=18, markeredgewidth=2.5, label=mark)
