@@ -1,12 +1,12 @@
 """Exercise e12: clip by the norm of the whole model's gradient, of which each rank of a grid has a part.
 
-Clipping scales all gradients by one factor, so that the 2-norm of all of them together is at most a given number. On a
-grid no rank has all gradients. Ranks along the pipeline axis have different layers. Ranks along the tensor axis have
-different parts of some parameters (those are sharded), and the same copy of all others, such as those of layer norms.
-Ranks along the data axis have the same gradients, for these are averaged already.
+Clipping multiplies all gradients by one factor, so that the 2-norm of all gradients together is at most a given number.
+On a grid no rank has all gradients. Ranks along the pipeline axis have different layers. Ranks along the tensor axis
+have different parts of the sharded parameters, and equal copies of all others, such as the parameters of layer norms.
+Ranks along the data axis have equal gradients, because the gradients are already averaged.
 
 The check runs this on grids of 1 to 8 virtual ranks, and then under mpirun. It looks at the norm, at the gradients, and
-at who takes part in which call.
+at which ranks take part in which call.
 
 Check it with `mpcourse check e12_clip`. Stuck? `mpcourse hint e12_clip`.
 """

@@ -1,13 +1,13 @@
 """Exercise e12: a message that autograd sees, as ChainerMN's functions.send and functions.recv.
 
-A model's layers are on several ranks. Forward, an activation travels from rank to rank; backward, its gradient travels
-back. Each rank's autograd knows this rank's part only. So send and recv are operations with a backward of their own:
-the backward of send receives the gradient of what was sent, and the backward of recv sends the gradient of what was
-received. A rank that has sent away all that it has still has to call backward: send returns a delegate for that, the
-number 0, whose backward() waits for the gradient.
+A model's layers are on several ranks. In the forward pass an activation travels from rank to rank, and in the backward
+pass its gradient travels back. Each rank's autograd knows only its own rank's part. So send and recv are operations
+with a backward of their own. The backward of send receives the gradient of what was sent, and the backward of recv
+sends the gradient of what was received. A rank without a loss also has to call backward(). So send returns a delegate,
+the number 0, whose backward() waits for the gradient.
 
-The check runs chains of ranks on virtual ranks, forward and back, and then under mpirun, and compares gradients with
-those of one process.
+The check runs chains of virtual ranks forward and backward, and then chains under mpirun. It compares the gradients
+with the gradients of one process.
 
 Check it with `mpcourse check e12_send_recv`. Stuck? `mpcourse hint e12_send_recv`.
 """

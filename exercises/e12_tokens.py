@@ -1,9 +1,9 @@
 """Exercise e12: the gradient of the mean loss over all tokens, in micro-batches and over ranks.
 
-Sequences have different lengths, so those of a batch are padded to one length, and padding has no loss. The loss of
-the batch is the mean over all its tokens. Here the batch is spread over ranks, and each rank has its share in
-micro-batches, which have different numbers of tokens. The mean of their means is another loss, in which the tokens of a
-short micro-batch count more.
+Sequences have different lengths. In a batch they are padded to one length, and padding has no loss. The loss of the
+batch is the mean over all its tokens. Here the batch is spread over ranks, and each rank has its share in micro-batches
+with different numbers of tokens. The mean of the micro-batches' means is another loss, in which each token of a short
+micro-batch counts more.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, and then under mpirun, and looks at gradients and at the loss.
 

@@ -1,8 +1,9 @@
 """Exercise e12: a communicator for each axis of a grid.
 
-A training is cut three ways at once: data x pipeline x tensor. Each rank has a coordinate in each axis, and talks along
-an axis to the ranks that differ from it in that coordinate alone. comm.Split(color, key) makes such communicators: all
-ranks call it, those that give the same color are in one new communicator, and are numbered there by their key.
+A training is cut in three ways at once: data x pipeline x tensor. Each rank has a coordinate in each axis. Along an
+axis it communicates with the ranks that differ from it in this coordinate alone. comm.Split(color, key) makes the
+communicators. All ranks call it. Ranks that give the same color are in one new communicator, in the order of their
+keys.
 
 The order of the axes decides which ranks share a machine, and so what their messages cost. Here tensor is the innermost
 axis, the fastest one: neighbours have consecutive numbers, so that a launcher puts them on one machine. Then comes

@@ -619,14 +619,15 @@ def ours(comm):
 print(f"ours, data 2 x tensor 2:              {run(ours, 4).results[0]:.10f}")
 
 # %% [markdown]
-# The parameters agree to ten decimals. Three differences are worth knowing.
+# The two sums agree to ten decimals. Three differences are worth knowing.
 #
 # - Here PyTorch cuts only the MLPs along the tensor axis. Our layer has one matrix for queries, keys and values, and
 #   `ColwiseParallel` would cut it across them. With three separate `nn.Linear` layers, attention is cut in the same
 #   way.
 # - Along the data axis `fully_shard` also shards the parameters, and our `GridTrainer` keeps them whole. This changes
 #   memory and messages, and not the result.
-# - `torch.nn.utils.clip_grad_norm_` takes the norm over a mesh by itself, if all parameters are on the same mesh.
+# - `torch.nn.utils.clip_grad_norm_` takes the norm over a mesh by itself, if all parameters are on the same mesh. Here
+#   the layer norms are only on the data axis, and the call raises an error.
 #
 # ## The reference implementation
 #
@@ -704,5 +705,5 @@ print(f"   grid: pipeline {along_pipeline / 1e9:.1f} GB + data {along_data / 1e9
 #   only 16.1 GB/s, is not known. The fastest grid changes with the GPU and with the network.
 # - In PyTorch a mesh, a plan for the linear layers and `fully_shard` train the same model to the same parameters.
 #
-# Next comes your own training. `mpcourse predict --zero 3 --ranks 64` computes how much memory it needs, and `mpcourse
-# plan` finds the fastest grid.
+# Next comes your own training. `mpcourse predict --zero 3 --ranks 64` computes how much memory it needs, and
+# `mpcourse plan` finds the fastest grid.

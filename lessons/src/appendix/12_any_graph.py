@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Appendix 12: parts in any graph
 #
-# **How do you split a model that is not a chain?** This page belongs to lesson [12 All of it
-# together](../12_all_together.ipynb). It takes about 10 minutes to read.
+# **How do you split a model that is not a chain?** This page belongs to lesson
+# [12 All of it together](../12_all_together.ipynb). It takes about 10 minutes to read.
 
 # %% tags=["nbval-ignore-output"]
 from textwrap import fill
@@ -117,5 +117,5 @@ except Deadlock as deadlock:
 # Rank 0 now waits for the output of rank 1 before it has sent anything, and rank 1 waits for rank 0.
 #
 # `mpcourse/course/examples/model_parallel.py` has ChainerMN's three examples: this MLP, an encoder with its decoder,
-# and a convolution whose channels are spread over ranks. This command starts them: `mpirun -np 2 python -m mpi4py -m
-# mpcourse.course.examples.model_parallel`.
+# and a convolution whose channels are spread over ranks. This command starts them:
+# `mpirun -np 2 python -m mpi4py -m mpcourse.course.examples.model_parallel`.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Appendix 12: ours and PyTorch's
 #
-# **Do PyTorch's tools train the same model, and how long do they take?** This page belongs to lesson [12 All of it
-# together](../12_all_together.ipynb). It takes about 10 minutes to read and a minute to run.
+# **Do PyTorch's tools train the same model, and how long do they take?** This page belongs to lesson
+# [12 All of it together](../12_all_together.ipynb). It takes about 10 minutes to read and a minute to run.
 
 # %%
 import runpy
