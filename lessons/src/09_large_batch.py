@@ -692,4 +692,5 @@ print(f"{(1 + k) / 2:.1f} times the compute of the critical batch, to save {1 - 
 # - The critical batch, divided by the length of a sequence, limits how many GPUs data parallelism can use. A benchmark
 #   in examples per second hides how many of these examples save updates.
 #
-# Next comes [lesson 10, ZeRO](10_zero.ipynb), in which the ranks divide the optimizer's state, the gradients and the parameters.
+# Next comes [lesson 10, ZeRO](10_zero.ipynb), in which the ranks divide the optimizer's state, the gradients and the
+# parameters.
