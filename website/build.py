@@ -89,7 +89,7 @@ def address() -> str:
 
 
 def home_page(text: str, course: Course, rows: list[str]) -> str:
-    """website/index.md with the table of lessons, the hours that they take, and the address of the course."""
+    """website/index.md with what one learns, as in README.md, the table of lessons, their hours and the address."""
     reading = sum(reading_minutes(nbformat.reads(judged(x.id)[1], as_version=4)) for x in course.lessons) / 60
     writing = sum(exercise.minutes for exercise in course.exercises) / 60
     known = address() != "ADDRESS"
@@ -102,6 +102,7 @@ def home_page(text: str, course: Course, rows: list[str]) -> str:
         "get": "On Debian or Ubuntu:" if known else "On Debian or Ubuntu, with the address of the course's repository:",
         "address": address(),
         "lessons": "\n".join(rows),
+        "learn": re.search(r"(?m)(^- .*\n)+", (ROOT / "README.md").read_text(encoding="utf-8"))[0].strip(),
     }
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)

@@ -492,15 +492,15 @@ print(f"{lost / changed:.0%} of the parameters that change in their first step c
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# It is 1. A weight in bfloat16 stays as it is if the change is less than a 512th of it. This would happen to most
-# weights of the MLP in their first step.
+# It is 1. A weight in bfloat16 stays as it is if the change is less than a 512th of it, as for most weights of the MLP
+# in their first step.
 #
 # </details>
 #
 # Therefore **mixed precision** keeps the parameters and the optimizer's state in float32, and rounds only the inputs of
 # matrix products [8]. In PyTorch `torch.autocast` does so. bfloat16 has the range of float32. float16 has not, and
 # needs a `GradScaler`, which multiplies the loss so that small gradients do not become zero. TF32 keeps float32 in
-# memory, and rounds to 11 significant bits on the way into the tensor cores.
+# memory, and rounds to 11 significant bits for the tensor cores. [Float8](appendix/01_float8.ipynb) has an appendix.
 #
 # The next cell predicts steps of the small GPT and of the smallest GPT-2. The last column, model FLOPs utilisation
 # (MFU), is 6 N D divided by the step's time and by the FLOP/s of the data sheet [9].

@@ -44,6 +44,14 @@ def test_the_picture_shows_the_verdict_of_today(readme):
     assert words(readme.PICTURE.read_text()) == words(readme.draw_verdict(load_course(ROOT)))
 
 
+def test_the_drawing_of_a_schedule_is_the_one_of_today(readme):
+    """Its numbers and words, that is: lines and positions are matplotlib's business."""
+    committed, drawn = (
+        re.findall(r">([^<>]+)</text>", svg) for svg in (readme.SCHEDULE.read_text(), readme.draw_schedule())
+    )
+    assert committed == drawn and {"stage 0", "stage 3", "7", "bubble"} <= set(drawn)
+
+
 def test_links_point_to_files_that_exist():
     for target in re.findall(r"\]\(((?!http)[^)#]+)\)", README):
         assert (ROOT / target).exists(), target

@@ -206,7 +206,7 @@ def test_the_cell_that_answers_a_prediction_is_folded_and_says_so(name):
     cells = notebook(name).cells
     asked = [i for i, cell in enumerate(cells) if cell.cell_type == "markdown" and "**Predict first.**" in cell.source]
     answers = [next(cell for cell in cells[i:] if cell.cell_type == "code") for i in asked]
-    assert answers
+    assert answers and len({cell.id for cell in answers}) == len(answers)
     for cell in answers:
         assert cell.source.startswith("# answer\n")
         assert cell.metadata.collapsed and cell.metadata.jupyter == {"outputs_hidden": True, "source_hidden": True}

@@ -224,9 +224,9 @@ def owned(case: Case, parts: Sequence[Callable[..., Any]] = RIGHT) -> Owned:
     return rows
 
 
-def _each_alone(case: Case, border: Callable[..., int]) -> Owned:
-    """Return what a program gives that cuts each parameter by itself."""
-    alone = [owned(case, (lambda case, one=one: [one], border, PIECES[""])) for one in BUFFERS[""](case)]
+def _each_alone(case: Case, buffer: Callable[..., Any], border: Callable[..., int]) -> Owned:
+    """Return what a program gives that cuts each parameter of a buffer by itself."""
+    alone = [owned(case, (lambda case, one=one: [one], border, PIECES[""])) for one in buffer(case)]
     return [[piece for rows in alone for piece in rows[rank]] for rank in range(case.ranks)]
 
 
@@ -258,12 +258,14 @@ def misconceptions() -> Iterator[tuple[str, Callable[[Case], Owned]]]:
     """Yield those with one mistake, then with two, each with what such a program gives."""
     yield from ALONE.items()
     for border in CHUNKS.values():
-        yield EACH_ALONE, functools.partial(_each_alone, border=border)
+        yield EACH_ALONE, functools.partial(_each_alone, buffer=BUFFERS[""], border=border)
     for mistakes in (1, 2):
         for parts in itertools.product(BUFFERS.items(), CHUNKS.items(), PIECES.items()):
             whys = [why for why, _ in parts if why]
             if len(whys) == mistakes:
                 yield " ".join(whys), functools.partial(owned, parts=[part for _, part in parts])
+    for buffer, border in itertools.product(BUFFERS.values(), CHUNKS.values()):
+        yield EACH_ALONE, functools.partial(_each_alone, buffer=buffer, border=border)
 
 
 # -- observation --
@@ -320,7 +322,9 @@ class Facts:
         return all(holds(facts) for facts in self.seen if facts.wrong is not None)
 
     mistakes = functools.cached_property(
-        lambda self: explanation(misconceptions(), [((facts.case,), facts.own) for facts in self.seen], gives())
+        lambda self: explanation(
+            misconceptions(), [((facts.case,), facts.own) for facts in self.seen], gives(_same_but_empty_pieces)
+        )
     )
     as_first = functools.cached_property(lambda self: as_first(self.answer, functools.partial(_right, case=self.case)))
 
@@ -380,6 +384,11 @@ def _is_piece(piece: Any) -> bool:
     return whole and all(isinstance(n, numbers.Integral) and not isinstance(n, bool) for n in piece)
 
 
+def _same_but_empty_pieces(some: Owned, others: Owned) -> bool:
+    some, others = ([[p for p in row if p[1] != p[2]] for row in rows] for rows in (some, others))
+    return some == others
+
+
 def _elements(row: Sequence[Piece]) -> list[tuple[int, int]]:
     return [(i, element) for i, begin, end in row for element in range(begin, end)]
 
@@ -432,7 +441,7 @@ FORM: list[Test] = [
 WHYS = {
     "{mistakes}": lambda f: f.mistakes,
     "Empty pieces are listed, whose begin is their end: leave them out. A parameter may have no part in a chunk.": (
-        lambda f: f.always(lambda one: [[p for p in row if p[1] < p[2]] for row in one.own] == one.want)
+        lambda f: f.always(lambda one: _same_but_empty_pieces(one.own, one.want))
     ),
     "The right elements, in other pieces: a rank has one tuple for each parameter that it owns a part of.": (
         lambda f: f.always(lambda one: one.elements == one.right_elements)
