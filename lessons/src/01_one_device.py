@@ -124,8 +124,8 @@ for n, d, want in (
 
 # %% [markdown]
 # The rule is 2 % too high for both networks. The first layer of the MLP needs no gradient of its input. In the GPT, N
-# contains biases and layer norms, which multiply no matrices. PyTorch does not count attention on a CPU. Its work for
-# each token grows with the number of earlier tokens, and here it adds 8 % to a forward pass.
+# contains biases and layer norms, which multiply no matrices. PyTorch does not count attention on a CPU. Attention's
+# work for a token grows with the number of earlier tokens, and here adds 8 % to a forward pass.
 #
 # ## Batch size and examples a second
 #
@@ -134,7 +134,7 @@ for n, d, want in (
 #
 # $$\text{seconds} = \text{fixed} + \text{each} \times \text{batch}$$
 #
-# The two parts are equal for a batch of fixed / each examples. This batch is called the **knee**. There a step takes
+# The two parts are equal at the **knee**, a batch of `fixed / each` examples. There a step takes
 # twice its fixed cost, and the device computes half as many examples a second as it can at most.
 #
 # The next cell measures steps of the MLP. Of several steps we keep the fastest, because everything else that the
@@ -454,11 +454,11 @@ assert at_peak["gradients"] < 0.01 * thousands["gradients"]
 assert at_peak["temporaries"] + at_peak["workspaces"] > thousands["gradients"]
 
 # %% [markdown]
-# **The peak must fit in memory.** It is higher than the sum of the four kinds. At the peak of batch 2000 almost no
-# parameter gradients exist yet, but *temporaries* and *workspaces* outweigh them. Temporaries are tensors such as the
-# gradients of activations. A workspace is scratch memory of the library that multiplies matrices. With batch 100 the
-# peak is in the optimizer step, where Adam computes with all parameters at once and its temporaries are as large as the
-# parameters. (At the right edge of the figure the program ends and frees its tensors.)
+# **The peak must fit in memory.** It is higher than the sum of the four kinds. At the peak of batch 2000 hardly any
+# parameter has a gradient yet, but *temporaries* and *workspaces* need more memory than all gradients. Temporaries are
+# tensors such as the gradients of activations. A workspace is scratch memory of the library that multiplies matrices.
+# With batch 100 the peak is in the optimizer step, where Adam computes with all parameters at once and its temporaries
+# are as large as the parameters. (At the right edge of the figure the program ends and frees its tensors.)
 #
 # Exercise [`e01_memory`](../exercises/e01_memory.py): compute the four kinds to the byte, for any widths, batch and
 # optimizer.
@@ -469,8 +469,8 @@ assert at_peak["temporaries"] + at_peak["workspaces"] > thousands["gradients"]
 # %% [markdown]
 # ## Precision
 #
-# bfloat16 is a float32 without its last 16 bits. It keeps the exponent, and 8 of 24 significant bits. An A100's tensor
-# cores multiply bfloat16 16 times as fast as its other cores multiply float32.
+# bfloat16 is a float32 without its last 16 bits. It keeps the exponent, and 8 of 24 significant bits. An A100
+# multiplies bfloat16 on its tensor cores, 16 times as fast as float32 on its other cores.
 #
 # **Predict first.** What is 1 + 1/512 in bfloat16? What follows for a weight that an optimizer step changes by a
 # thousandth?

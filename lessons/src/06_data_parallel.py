@@ -131,9 +131,9 @@ assert 1e6 * offs[torch.float64] < offs[torch.float32] < 1e-5
 # The ranks use the mean, and not the sum, because the loss is a mean over examples. The mean of two means over 32
 # examples each is the mean over all 64.
 #
-# Only one rank should report, or each line appears once for each rank. Programs therefore contain
-# `if comm.rank == 0: print(...)`. A collective call inside this `if` is a mistake, because only rank 0 makes it. Here
-# each rank wants the sum of ten over both ranks, and rank 0 first asks for the sum of one.
+# Only one rank should report, or each line appears once for each rank. Programs therefore contain `if comm.rank == 0:
+# print(...)`. A collective call inside this `if` is a mistake, because only rank 0 makes it. Here each rank wants a sum
+# of ten numbers over both ranks, but rank 0 first asks for a sum of one.
 
 # %%
 def reports(comm):
@@ -304,7 +304,7 @@ assert (with_adam(P) - with_adam(1)).norm() < 1e-3 * with_adam(1).norm()
 #   by the size of the gradients, which hides the mistake.
 # - **No broadcast.** All ranks add the same updates to different parameters, so the parameters never become equal. Each
 #   rank uses the mean of four gradients, and three of them belong to other models. This program learns least.
-# - **Same shard.** Four processes do the work of one with a quarter of each batch. All ranks have the same bits, so a
+# - **Same shard.** All four processes compute the same quarter of each batch. All ranks have the same bits, so a
 #   test that compares ranks does not find this mistake.
 # - **Mean of means.** The single example of rank 3 counts as much as 21 examples of another rank. In practice the last,
 #   short batch of an epoch has this fault. If the loss is a mean over tokens of texts with different lengths, every
@@ -391,9 +391,9 @@ except RuntimeError as error:
 # ## Batch norm over ranks
 #
 # So far each example was treated by itself. Batch norm takes mean and variance over the batch. On each rank this is the
-# rank's share, so p ranks train another model than one process does. In **synchronised batch
+# rank's share, so p ranks train a different model from that of one process. In **synchronised batch
 # norm** the ranks compute the statistics of all their examples together. This needs one all-reduce in the forward pass
-# and one in the backward pass. Four ranks train for three steps with 16 examples.
+# and one in the backward pass. Four ranks train for three steps, with 16 examples in all.
 
 # %%
 def normed(comm, synced, steps=3):
@@ -818,13 +818,12 @@ print(f"   {400e12 / 50e9:.0f} tokens")
 #
 # ## What you found
 #
-# - Four changed lines make a training loop data parallel. On two ranks an MLP and a GPT get the parameters of one
+# - Four changed lines make a training loop data parallel. An MLP and a GPT trained on two ranks equal those of one
 #   process, except for rounding. `DistributedDataParallel` and our library compute the same.
 # - Five mistakes raise no error, and two of them learn faster than the correct program. Compare parameters with those
 #   of one process, because a learning curve does not find a mistake.
 # - Clip after the mean, leave out all-reduces while gradients accumulate, and compute batch norm's statistics over all
 #   ranks.
-# - Overlap hides at most the time of the backward pass, and gains most if the all-reduce takes about as long. A
-#   profiler's trace shows the rest.
+# - Overlap hides at most the time of the backward pass, and gains most if the all-reduce takes about as long.
 #
 # Next comes lesson 07: why should all ranks wait for the slowest one?

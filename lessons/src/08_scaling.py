@@ -223,7 +223,7 @@ assert strong[-1] < 4 and weak[-1] > 50 and abs(strong[-1] * (0.26 + 0.74 / 64) 
 # <details><summary>Why</summary>
 #
 # With strong scaling 64 GPUs are only 1.2 times as fast as eight. The computation shrinks from 256 ms to 6 ms, while
-# the all-reduce grows to 62 ms. The all-reduce hardly grows on more machines, because the leader of a machine never
+# the all-reduce grows to 62 ms. It would hardly grow further on more machines, because the leader of a machine never
 # sends more than twice the gradients. Amdahl's law with s = 0.26 gives the same speedup for 64 GPUs, but it does not
 # fit fewer GPUs. The law assumes a constant s, and this all-reduce grows from 17 to 62 ms.
 #
@@ -237,8 +237,8 @@ assert strong[-1] < 4 and weak[-1] > 50 and abs(strong[-1] * (0.26 + 0.74 / 64) 
 #
 # More machines pay if a step computes for a long time, compared with its all-reduce. Four changes help: a network with
 # more FLOPs per byte of gradients, a larger batch, a faster link, and an all-reduce that overlaps with the backward
-# pass (lesson 06). The backward pass takes about two thirds of the computation, so at most this much of the all-reduce
-# is hidden. Move the sliders. They show the tutorial's network, with two GPUs in each machine.
+# pass (lesson 06). An all-reduce can hide only behind the backward pass, which is about two thirds of the computation.
+# Move the sliders. They show the tutorial's network, with two GPUs in each machine.
 
 # %% tags=["nbval-ignore-output"]
 LINES, SIZES = ["1 GbE", "10 GbE", "InfiniBand FDR", "InfiniBand HDR"], [2, 8, 32]
@@ -403,7 +403,7 @@ for on_8, on_128 in TORCHTITAN_8B.rates.values():
 # Each machine sends about 60 GB at 400 GB/s, so the step takes 0.15 s longer, or 5 %. Overlap can hide all of this
 # time. The published efficiencies, 97 to 98 %, lie between the two predictions. Our model does not explain the 2 to 3 %
 # that are lost compared with a perfect overlap. It knows no variation among 128 GPUs, which all wait for the slowest.
-# It also predicts that faster steps lose more, while the published faster steps lose less.
+# It also predicts that faster variants of the program lose more, but the published faster variants lose less.
 #
 # A machine of Horovod's cluster shared one link of 25 Gbit/s. Over such links this step would take 19 s longer. By its
 # data sheet an H100 has 93 times the FLOP/s of a P100, and its machine has 128 times the bandwidth to the network. So
@@ -561,7 +561,7 @@ assert [line.split(":")[0] for line in said] == ["weak", "strong"] and all(line.
 # processes share. The step here has no optimizer.
 #
 # torchrun sets `OMP_NUM_THREADS` to 1 if it starts several processes and the variable is not set. mpirun and srun do
-# not, and a rank then starts as many threads as it may use cores. The measurements above show what this costs on two
+# not, and a rank then starts a thread for each core that it may use. The measurements above show what this costs on two
 # cores.
 
 # %%
@@ -571,8 +571,9 @@ for count, threads, bound in ((2, 1, True), (2, 2, False), (4, 1, True), (4, 2, 
 
 # %% [markdown]
 # Two ranks with two threads each take 2.5 times as long as with one thread each, in single runs 1.9 to 3.9 times. Four
-# ranks take 16 times as long. A thread that has computed its part of a matrix product busy-waits for the others, on a
-# core that they need. If your program needs more threads, set the variable to the machine's cores divided by its ranks.
+# ranks take 16 times as long with two threads as with one. A thread that has computed its part of a matrix product
+# busy-waits for the others, on a core that they need. If your program needs more threads, set the variable to the
+# machine's cores divided by its ranks.
 #
 # ## The reference implementation
 #
@@ -610,10 +611,9 @@ reference(scaling.step, scaling.sum_seconds)
 # 8. TensorFlow, [*Benchmarks*](https://www.tensorflow.org/performance/benchmarks), 2017
 # 9. torchtitan,
 #    [*llama3_h100_202412*](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md),
-#    2024
-# 10. NVIDIA, [*ResNet50 v1.5 For
-#     PyTorch*](https://github.com/NVIDIA/DeepLearningExamples/tree/master/PyTorch/Classification/ConvNets/resnet50v1.5),
-#     2021
+#    2024 10. NVIDIA, [*ResNet50 v1.5 For
+#    PyTorch*](https://github.com/NVIDIA/DeepLearningExamples/tree/master/PyTorch/Classification/ConvNets/resnet50v1.5),
+#    2021
 #
 # ## Problems
 #

@@ -450,10 +450,11 @@ assert most(ahead, "parameters") == 4 / 8 + 2
 # **X / t bytes a second**, or 6/8 of this with recomputation.
 #
 # This bandwidth does not depend on the size of the model, but on the number of tokens that a GPU sees in each pass.
-# With less bandwidth, sending takes longer than computing. With more bandwidth, some messages may still be visible.
+# With less bandwidth, sending takes longer than computing. With more bandwidth, some messages may still make ranks
+# wait.
 #
-# The next cell computes it for an A100 at 144 TFLOP/s, with recomputation, as in the next section, and for an H100 at
-# the 400 TFLOP/s that Meta reached on 16 384 of them [2]. Their network cards carry 25 and 50 GB/s.
+# The next cell computes this bandwidth for an A100 at 144 TFLOP/s, with recomputation, as in the next section, and for
+# an H100 at the 400 TFLOP/s that Meta reached on 16 384 of them [2]. Their network cards carry 25 and 50 GB/s.
 
 # %%
 for t in (2048, 4096, 8192, 16_384):
@@ -515,12 +516,12 @@ assert round(nbytes / 200e9, 1) == 5.2 and round(fastest) == 42
 # - The cause of the 16 GB/s is not known. A node had eight GPUs and eight network cards of 25 GB/s. If a ring through
 #   all GPUs uses all eight cards, 1048 GB take 5.2 s.
 #
-# There are leads. NCCL, NVIDIA's library of collectives, could already use several cards at once. In April 2021 a user
-# measured 600 Gbit/s with eight cards of 100 Gbit/s [5]. But DeepSpeed's stage 3 was slow even within one node. In June
-# 2021 a user reported that a forward pass took 480 ms in stage 3 and 60 ms in stage 2 [6]. In October 2021 a change of
-# the software raised the rate of stage 3 from 54.9 to 92.1 TFLOP/s on 64 A100 [7]. So 16 GB/s describes one program on
-# one machine, and is not a limit of stage 3. Whatever the cause is, a GPU's traffic does not fall with the number of
-# GPUs.
+# Some reports are clues to the cause. NCCL, NVIDIA's library of collectives, could already use several cards at once.
+# In April 2021 a user measured 600 Gbit/s with eight cards of 100 Gbit/s [5]. But DeepSpeed's stage 3 was slow even
+# within one node. In June 2021 a user reported that a forward pass took 480 ms in stage 3 and 60 ms in stage 2 [6]. In
+# October 2021 a change of the software raised the rate of stage 3 from 54.9 to 92.1 TFLOP/s on 64 A100 [7]. So 16 GB/s
+# describes one program on one machine, and is not a limit of stage 3. Whatever the cause is, a GPU's traffic does not
+# fall with the number of GPUs.
 #
 # What helps if the network is too slow? Stages 1 and 2 send less, but leave all parameters on each GPU. A larger batch
 # gives each GPU more tokens, but may cost accuracy (lesson 09). **Hybrid sharding** keeps the shards within a node,
@@ -691,8 +692,8 @@ assert max(largest.values()) < 1e-14 and largest["fully_shard, bfloat16"] == 0
 # - `fully_shard` cuts each parameter along its first axis. The parameter keeps its name and its shape as a DTensor, a
 #   tensor that is divided among ranks. The shards are the float32 master weights. `fully_shard` casts them to bfloat16
 #   before it gathers them.
-# - Our classes sum gradients in the dtype of the parameters, so we chose `reduce_dtype=torch.bfloat16`. In practice
-#   `torch.float32` is safer. It adds 2 bytes a parameter to the traffic.
+# - Our classes sum gradients in the dtype of the parameters, so the program above has `reduce_dtype=torch.bfloat16`. In
+#   practice `torch.float32` is safer. It adds 2 bytes a parameter to the traffic.
 # - `fully_shard` prefetches by itself. With `reshard_after_forward=False` the parameters stay in memory after the
 #   forward pass, and are gathered once. With `CPUOffloadPolicy` the shards stay in the host's memory.
 #
@@ -763,6 +764,6 @@ print(f"   50 GB/s are enough for t = {least:.0f} tokens on each GPU, {least * 1
 # - `ZeroRedundancyOptimizer` and `fully_shard` end with the same parameters as our classes.
 #
 # The appendix [10, ZeRO measured](appendix/10_measured.ipynb) compares the formulas with published and measured memory.
-# It also saves a sharded training, which another number of ranks resumes.
+# It also saves a training on shards, so that another number of ranks can continue it.
 #
 # Next comes lesson 12, in which data parallelism, pipelines and tensor parallelism work together.
