@@ -10,7 +10,7 @@ if sys.version_info < (3, 11):  # noqa: UP036
         )
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> object:
