@@ -6,8 +6,8 @@ communicators. All ranks call it. Ranks that give the same color are in one new 
 keys.
 
 The order of the axes decides which ranks share a machine, and so what their messages cost. Here tensor is the innermost
-axis, the fastest one: neighbours have consecutive numbers, so that a launcher puts them on one machine. Then comes
-data. Pipeline is the outermost axis, the slowest one.
+axis: its neighbours have consecutive numbers, so that a launcher puts them on one machine. Then comes data. Pipeline is
+the outermost axis.
 
 The check runs this on 1 to 12 virtual ranks, and then under mpirun.
 

@@ -613,7 +613,7 @@ compared = difference(final["bfloat16, mixed"], final["float32"], paired=True)
 for name, accuracies in final.items():
     print(f"test accuracy (%), {name}: mean and standard error {mean_of(accuracies)}")
 print(f"bfloat16 - float32, by seed: {compared}")
-title = "Float32 and mixed precision, five seeds each (line: mean, band: least to most)"
+title = "Float32 and mixed precision, five seeds each (line: mean, band: two standard errors)"
 plot.learning_curves(curves, title, accuracy_from=80)
 None
 
@@ -623,8 +623,8 @@ assert min(map(min, final.values())) > 93 and curves["float32"][0].step[-1] == 5
 assert abs(compared.mean) < 0.5 and compared.low < 0 < compared.high
 
 # %% [markdown]
-# The band shows how far single runs lie apart. The mean of n runs is known better than one run: its **standard error**
-# is the standard deviation of the runs divided by the square root of n. If two ways use the same seeds, we take the
+# The mean of n runs is known better than one run. Its **standard error** is the standard deviation of the runs divided
+# by the square root of n; the band is two standard errors to each side. If two ways use the same seeds, we take the
 # difference for each seed, in which the luck of the seed cancels out. The course says that two ways *differ* if the 95
 # % confidence interval of the mean difference excludes zero. Otherwise they are *not told apart with n seeds*, as
 # float32 and mixed precision here.

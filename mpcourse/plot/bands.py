@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
 
-def draw_mean(axis: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str, **look: Any) -> Line2D:
+def draw_mean(axis: Axes, x: Sequence[float], seeds: ArrayLike, color: str, **look: Any) -> Line2D:
     """Draw the mean over seeds, and its band; return the line.
 
     x: (n,) positions. seeds: for each seed, two or more, n values. look: keywords of Axes.plot.

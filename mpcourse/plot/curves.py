@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from mpcourse.one_device.training import LearningCurve
+from mpcourse.plot.bands import draw_mean
 from mpcourse.plot.style import INK, color, figure, label
 
 AXES = {"step": "updates", "epoch": "epochs", "seconds": "seconds of training"}
@@ -15,7 +16,7 @@ AXES = {"step": "updates", "epoch": "epochs", "seconds": "seconds of training"}
 def learning_curves(
     groups: Mapping[str, Sequence[LearningCurve]], title: str, by: str = "epoch", accuracy_from: float | None = None
 ) -> Figure:
-    """Plot training loss (left) and test accuracy (right) of groups of runs: the mean, and a band from least to most.
+    """Plot training loss (left) and test accuracy (right) of groups of runs: means, and bands of two standard errors.
 
     groups: name -> curves that were recorded at the same steps, one for each seed. by: "step", "epoch" or "seconds".
     accuracy_from: where the accuracy axis begins, in percent; None: fitted to the curves.
@@ -26,8 +27,7 @@ def learning_curves(
         for axis, field, scale in ((left, "train_loss", 1.0), (right, "test_accuracy", 100.0)):
             y = scale * np.array([getattr(curve, field) for curve in curves])
             line = ("-", "--", ":", "-.")[i % 4]
-            axis.plot(x, y.mean(0), label=name, linewidth=1.8, color=color(i), linestyle=line)
-            axis.fill_between(x, y.min(0), y.max(0), color=color(i), alpha=0.25, linewidth=0)
+            draw_mean(axis, x, y, color(i), label=name, linewidth=1.8, linestyle=line)
     label(left, AXES[by], "training loss")
     label(right, AXES[by], "test accuracy (%)")
     left.set_yscale("log")

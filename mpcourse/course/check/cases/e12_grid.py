@@ -194,7 +194,7 @@ class Facts:
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """The axes from the slowest to the fastest, where ranks are counted otherwise; empty where they are not."""
+        """The axes from the outermost to the innermost, where ranks are counted otherwise; empty where they are not."""
 
         def in_any_order(groups: list[list[list[int]]]) -> list[list[list[int]]]:
             return [[sorted(group) for group in each] for each in groups]
@@ -269,7 +269,7 @@ WHYS_GROUP = rules(
     other_keys=f"The right ranks, with the wrong numbers: the key of Split is the coordinate in this axis. {DIGITS}",
     other_order=("Three right communicators in another order, ({other_order}): (data, pipeline, tensor) was asked."),
     counted=(
-        "That is a grid with {counted[2]} as its fastest axis and {counted[0]} as its slowest. Here a rank is "
+        "That is a grid with {counted[2]} as its innermost axis and {counted[0]} as its outermost. Here a rank is "
         "(pipeline x data's size + data) x tensor's size + tensor: neighbours differ in tensor."
     ),
     stranger=(
