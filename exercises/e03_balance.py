@@ -1,9 +1,10 @@
 """Exercise e03: where to cut.
 
-A network of n layers is cut into stages of consecutive layers, one stage a GPU. The slowest stage sets the pace, and
-the largest one decides whether it fits. So the cut to look for makes the largest stage as small as it can be.
+A network of n layers is cut into stages of consecutive layers, one stage for each GPU. The slowest stage sets the
+pace, and the largest stage decides whether the network fits. So the best cut makes the largest stage as small as
+possible.
 
-`balance([1, 1, 1, 5, 1], 2)` -> [3, 2]: stages 1+1+1 = 3 and 5+1 = 6. No cut has a largest stage below 6.
+`balance([1, 1, 1, 5, 1], 2)` -> [3, 2]: the stages cost 1+1+1 = 3 and 5+1 = 6. In every cut one stage costs 6 or more.
 
 Check it with `mpcourse check e03_balance`. Stuck? `mpcourse hint e03_balance`.
 """
@@ -15,11 +16,12 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def balance(costs, stages):
-    """How many consecutive layers each stage gets, so that the largest sum of a stage's costs is as small as possible.
+    """Return the number of layers in each stage, so that the most expensive stage costs as little as possible.
 
-    costs: list of numbers, 0 or more, ints or floats: seconds or bytes of each layer, in order. Up to 40 of them.
-    stages: int, from 1 to len(costs).
-    Returns a list or tuple of `stages` ints, Python's or numpy's, each 1 or more, that sum to len(costs). Of several
-    best answers any will do. 40 layers and 8 stages may take 3 seconds of computing.
+    costs: a list of up to 40 ints or floats, each 0 or more: the seconds or bytes of each layer, in order. The cost of
+    a stage is the sum of its layers' costs.
+    stages: an int, from 1 to len(costs).
+    Returns a list or tuple of `stages` ints, Python's or numpy's, each 1 or more. Their sum is len(costs). If several
+    answers are best, return any of them. For 40 layers and 8 stages the function may compute for 3 seconds.
     """
-    raise NotImplementedError("e03_balance: return the numbers of layers of each stage, such that the dearest stage is as cheap as possible")
+    raise NotImplementedError("e03_balance: return the number of layers in each stage, so that the most expensive stage costs as little as possible")

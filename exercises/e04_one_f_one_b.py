@@ -1,11 +1,11 @@
 """Exercise e04: one forward, one backward (1F1B).
 
-GPipe keeps the activations of every micro-batch until the backwards begin. 1F1B lets go of them sooner. Each stage
-runs just as many forwards as it needs to keep the stages after it busy, and then alternates: one forward, one backward.
-What is left at the end are backwards. Micro-batches are taken in order, forward and backward.
+GPipe keeps the activations of all micro-batches until the backwards begin. 1F1B frees them sooner. Each stage first
+runs just as many forwards as keep the stages after it busy. Then it alternates: one forward, one backward. At the end
+it runs the remaining backwards. Forwards and backwards both take the micro-batches in order.
 
-With p stages and m micro-batches it is as fast as GPipe. But stage s never holds the activations of more than
-min(m, p - s) micro-batches: those whose F it has run and whose B it has not.
+With p stages and m micro-batches, 1F1B is as fast as GPipe. But stage s never has more than min(m, p - s) micro-batches
+in flight: micro-batches whose F it has run and whose B it has not. It holds only their activations.
 
 The last of 2 stages with 3 micro-batches: [("F", 0), ("B", 0), ("F", 1), ("B", 1), ("F", 2), ("B", 2)]
 
@@ -20,9 +20,9 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def one_f_one_b(stages, microbatches):
-    """Each stage's list of actions: as fast as GPipe's, with no more in flight than min(m, p - s) on stage s.
+    """Return each stage's list: as fast as GPipe, with at most min(m, p - s) micro-batches in flight on stage s.
 
     stages, microbatches: ints, 1 or more; there may be fewer micro-batches than stages.
     Returns a list of `stages` lists of tuples ("F", k) and ("B", k), k from 0 to microbatches - 1.
     """
-    raise NotImplementedError("e04_one_f_one_b: return for each stage its list: the forwards ahead, then F and B in turns, then the backwards left")
+    raise NotImplementedError("e04_one_f_one_b: return each stage's list: the forwards ahead, then F and B in turn, then the remaining backwards")

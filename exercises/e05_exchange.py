@@ -3,8 +3,8 @@
 Ranks stand in a circle: after rank 0 comes rank 1, and after the last one rank 0 again. Every rank hands an array to
 the rank after it, and takes one from the rank before it, all at the same time. That is one step of a ring all-reduce.
 
-Nobody can start: whoever sends first may wait for a receiver that sends first, too. A short array hides this, for MPI
-keeps a copy of it and lets the sender go on. A long one does not.
+If every rank sends first, each may wait for a receiver that is itself still sending. A short array hides this, because
+MPI keeps a copy of it and lets the sender continue. A long array does not.
 
 The check runs this on 1, 2, 3, 4 and 7 virtual ranks, which keep no copies, and then under mpirun.
 
@@ -22,7 +22,7 @@ from mpi4py import MPI  # noqa: F401  for MPI.Request and the like, if you want 
 def exchange(comm, send, recv):
     """Send an array to the rank after this one; receive one from the rank before it.
 
-    comm: an mpi4py communicator. Every rank calls this function, also the only rank of one.
+    comm: an mpi4py communicator. Every rank calls this function, also if there is only one.
     send: a numpy array of any length; it is not changed. Goes to rank + 1, from the last rank to rank 0.
     recv: a numpy array, as long as the one that will arrive, of the same dtype. It is overwritten with that.
     Arrays go as they are, in one message a rank. Lengths may differ from rank to rank.

@@ -1,10 +1,10 @@
 """Exercise e06: which examples are whose.
 
-A data set has n examples, numbered 0 to n - 1. Each rank trains on a share of them. No example may be lost, none may be
-in two shares, and no rank may have much more to do than another: shares differ by one example at most.
+A dataset has n examples, numbered 0 to n - 1. Each rank trains on a share of them. Every example must be in exactly one
+share. All ranks should have the same amount of work, so the lengths of any two shares differ by one at most.
 
-Often data sets are sorted, all zeros first, then all ones. So they are shuffled before they are cut, and all ranks must
-cut the same permutation. A rank that draws one of its own takes examples which another one has, too.
+Many datasets are sorted: all zeros first, then all ones. So examples are shuffled before they are cut into shares. All
+ranks must cut the same permutation. A rank that draws its own would take examples that another rank takes, too.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, and then under mpirun.
 
@@ -20,15 +20,15 @@ import numpy as np
 
 
 def scatter_indices(comm, n, shuffle, seed):
-    """This rank's share of the examples 0 to n - 1.
+    """Return this rank's share of the examples 0 to n - 1.
 
-    comm: an mpi4py communicator. Every rank calls this function, also the only rank of one, with the same numbers.
-    n: how many examples there are; 0 or more, and maybe fewer than ranks.
-    shuffle: False: rank 0 gets the first examples, rank 1 the next ones, and so on, in their order. True: all n
-    examples are put in a random order first, and shares are cut from that.
-    seed: an int, 0 or more. The same seed gives the same shares every time, another one gives others. The global random
-    numbers of numpy, torch and Python (np.random.seed and the like) are neither used nor changed.
-    Returns a numpy array of int64 with one axis. Every example is in one rank's array, once. Lengths differ by one at
-    most; a rank without examples gets an array of shape (0,).
+    comm: an mpi4py communicator. Every rank calls this function with the same numbers, also if there is only one.
+    n: the number of examples, 0 or more, perhaps smaller than the number of ranks.
+    shuffle: if False, rank 0 gets the first examples, rank 1 the next ones, and so on, in order. If True, all n
+    examples are first put in a random order, which is then cut in the same way.
+    seed: an int, 0 or more. The same seed gives the same shares every time, and another seed gives other shares. Do not
+    use or change the global random numbers of numpy, torch and Python (np.random.seed and the like).
+    Returns a one-dimensional numpy array of int64. Every example is in one rank's array, once. Lengths differ by one at
+    most. A rank without examples gets an array of shape (0,).
     """
-    raise NotImplementedError("e06_scatter_dataset: the same order on all ranks, from a generator of its own; cut evenly; take this rank's piece")
+    raise NotImplementedError("e06_scatter_dataset: make the same order on all ranks, from a generator of its own; cut it evenly; return this rank's piece")

@@ -1,14 +1,14 @@
 """Exercise e06: batch norm over the batches of all ranks.
 
-Batch norm subtracts a feature's mean over the batch, and divides by its deviation. In data parallelism each rank has
-only its share of the batch. With statistics of its share alone, p ranks train another network than one process does.
-Here they share what the statistics need, so that the result is that of one process with all examples: in forward, and,
-because every example is in the mean and in the deviation, in backward, too.
+Batch norm subtracts the mean of each feature over the batch, and divides by its standard deviation. In data parallelism
+each rank has only its part of the batch. If each uses the statistics of its part alone, p ranks do not train the same
+network as one process. Here the ranks exchange sums, so that they get the result of one process with all examples, in
+forward and also in backward, because mean and deviation depend on every example.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, and then under mpirun. Batches differ in length, and a rank may have
-no example at all. Forward makes one collective call, and backward another one: what the ranks exchange is a few sums
-for each feature, and does not grow with the batch. Sums are made in float64: of float32 values around 1000, the
-difference of two large squares would have no right digit left.
+no example. Forward makes one collective call, and backward makes another. In them the ranks exchange a few sums for
+each feature, however large the batch is. Compute the sums in float64: with float32 values around 1000, the difference
+of two large squares would have no correct digit.
 
 Check it with `mpcourse check e06_sync_batch_norm`. Stuck? `mpcourse hint e06_sync_batch_norm`.
 """
@@ -26,26 +26,26 @@ def sync_batch_norm(comm, x, weight, bias, eps=1e-5):
     """Normalise each feature over the examples of all ranks; differentiable in x, weight and bias.
 
     comm: an mpi4py communicator. Every rank calls this function, and then backward, also a rank without examples.
-    x: (examples, features), float32 or float64, on the CPU; other ranks may have more or fewer examples, or none, and
-    all together have one or more. weight, bias: (features,), the same on all ranks.
-    Returns y, of the shape and dtype of x: y = (x - mean) / sqrt(variance + eps) * weight + bias, with mean and
-    (biased) variance over the examples of all ranks. Afterwards, where L is the sum of all ranks' losses, x.grad is the
-    gradient of L, also through mean and variance. weight.grad and bias.grad are this rank's part of L's gradient alone:
-    the optimizer adds up the ranks' parts, as it does for every other parameter.
-    x, weight and bias keep their values. Each of them needs a gradient on all ranks, or on none.
+    x: (examples, features), float32 or float64, on the CPU. Some ranks may have more examples than others, or none; all
+    together have at least one. weight, bias: (features,), the same on all ranks.
+    Returns y, with the shape and dtype of x: y = (x - mean) / sqrt(variance + eps) * weight + bias, with mean and
+    (biased) variance over the examples of all ranks. Let L be the sum of all ranks' losses. After backward, x.grad is
+    the gradient of L, also through mean and variance. weight.grad and bias.grad are only this rank's part of L's
+    gradient: the optimizer adds the ranks' parts, as for every other parameter.
+    x, weight and bias keep their values. Each of them requires a gradient on all ranks, or on none.
     """
     return SyncBatchNorm.apply(x, weight, bias, comm, eps)
 
 
 class SyncBatchNorm(torch.autograd.Function):
-    """What sync_batch_norm computes in forward, and its gradient."""
+    """The forward and backward of sync_batch_norm."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, comm, eps):
-        """y. What backward needs is kept in ctx: tensors by ctx.save_for_backward(...), others as ctx.name."""
-        raise NotImplementedError("e06_sync_batch_norm: one collective call for all that mean and variance need")
+        """Return y. Keep what backward needs in ctx: tensors by ctx.save_for_backward(...), all else as ctx.name."""
+        raise NotImplementedError("e06_sync_batch_norm: make one collective call for all sums that mean and variance need")
 
     @staticmethod
     def backward(ctx, dy):
-        """The gradients of x, weight and bias where y's is dy, of y's shape; and None for comm and for eps."""
-        raise NotImplementedError("e06_sync_batch_norm: one collective call for the two sums that the gradient of x needs")
+        """Return the gradients of x, weight and bias, and None for comm and eps. dy is y's gradient, of y's shape."""
+        raise NotImplementedError("e06_sync_batch_norm: make one collective call for the two sums that the gradient of x needs")

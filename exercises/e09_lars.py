@@ -1,14 +1,14 @@
 """Exercise e09: LARS, a learning rate for each layer.
 
 With large batches and large learning rates, one layer's step may be larger than its weights, while another layer hardly
-moves. Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017) makes each layer's step a fixed part of its
-weights. For a weight w with gradient g and velocity v (which is 0 in the beginning):
+changes. Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017) makes each layer's step proportional to the
+norm of its weights. For a weight w with gradient g and velocity v (which is 0 at first):
 
     trust = trust_coefficient * ||w|| / (||g|| + weight_decay * ||w||)
     v     = momentum * v + lr * trust * (g + weight_decay * w)
     w     = w - v
 
-||w|| is the root of the sum of the squares of all numbers in this one w. Each w has a trust of its own.
+||w|| is the root of the sum of the squares of all numbers in w. Each w has its own trust.
 
 Check it with `mpcourse check e09_lars`. Stuck? `mpcourse hint e09_lars`.
 """
@@ -22,23 +22,23 @@ import torch
 
 
 class LARS(torch.optim.Optimizer):
-    """SGD with momentum, whose learning rate is multiplied by each weight's own trust."""
+    """SGD with momentum that multiplies the learning rate of each weight by the weight's own trust."""
 
     def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
         options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coefficient=trust_coefficient)
-        super().__init__(params, options)  # which keeps them in each of self.param_groups
+        super().__init__(params, options)  # keeps the options in each of self.param_groups
 
     @torch.no_grad()
     def step(self):
-        """One update of all parameters, in place, by the formulas above.
+        """Update all parameters once, in place, by the formulas above.
 
-        self.param_groups: a list of dicts, each with "params", a list, and with its own "lr", "momentum",
-        "weight_decay" and "trust_coefficient". A scheduler may change "lr" between steps.
-        self.state[p]: a dict for each parameter p, empty in the beginning. What is in it is saved with the optimizer,
-        so keep velocities there, under any name.
+        self.param_groups: a list of dicts. Each has "params", a list, and its own "lr", "momentum", "weight_decay" and
+        "trust_coefficient". A scheduler may change "lr" between steps.
+        self.state[p]: a dict for each parameter p, empty at first. Its contents are saved with the optimizer, so keep
+        velocities there, under any name.
 
-        trust is 1 for parameters with fewer than two dimensions (biases), and wherever the formula would give 0, or a
-        division by 0: weights of zeros must be able to move. A parameter whose .grad is None is left alone.
+        trust is 1 for parameters with fewer than two dimensions (biases), and wherever the formula would give 0 or
+        divide by 0, because weights of zeros must be able to change. A parameter whose .grad is None stays as it is.
         p.grad keeps its numbers.
         """
-        raise NotImplementedError("e09_lars: for each parameter of each group: its trust, its velocity, its update")
+        raise NotImplementedError("e09_lars: compute the trust and the velocity of each parameter of each group, and update it")

@@ -1,13 +1,13 @@
-"""Exercise e09: the learning rate of every step, as ImageNet was trained in an hour.
+"""Exercise e09: the learning rate of every step, as in training on ImageNet in an hour.
 
-Goyal et al. (2017) trained with batches of up to 8192 images, and changed one thing only: the learning rate. Three
-rules make it.
+Goyal et al. (2017) trained with batches of up to 8192 images, and changed one thing only: the learning rate. It follows
+three rules.
 
-- Linear scaling: k times the batch takes k times the learning rate. That is the peak.
-- Warm-up: training begins with the rate of the small batch, and goes to the peak in a straight line. The rate changes
-  with each step, not with each epoch.
-- Step decay: at the milestones the rate is divided by 10, each time. Milestones are epochs, counted from the beginning
-  of training; the warm-up is part of it.
+- Linear scaling: if the batch is k times as large, the learning rate is k times as large, too. This rate is the peak.
+- Warm-up: training begins with the rate of the small batch, and the rate grows to the peak in a straight line. It
+  changes with each step, not with each epoch.
+- Step decay: at each milestone the rate is divided by 10. Milestones are epochs, counted from the beginning of
+  training. The warm-up counts, too.
 
 Check it with `mpcourse check e09_warmup`. Stuck? `mpcourse hint e09_warmup`.
 """
@@ -19,15 +19,15 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_epochs, milestones):
-    """The learning rate of one step, a float.
+    """Return the learning rate of one step, a float.
 
-    step: 0 is the first step of training, which has base_rate exactly if there is a warm-up. steps_per_epoch: int.
-    batch: examples in a batch. base_rate: the rate that is right for batches of base_batch examples.
-    warmup_epochs: int, the length of the warm-up; 0: none, step 0 has the peak. The first step after it has the peak.
-    milestones: a list of epochs, ascending, none of them within the warm-up. The first step of such an epoch is the
-    first one with a tenth of the rate before.
+    step: the step's number, 0 for the first. If there is a warm-up, step 0 has exactly base_rate. steps_per_epoch: int.
+    batch: the number of examples in a batch. base_rate: the right rate for batches of base_batch examples.
+    warmup_epochs: int, the length of the warm-up. The first step after it has the peak; with 0, this is step 0.
+    milestones: an ascending list of epochs, none of them within the warm-up. The first step of such an epoch is the
+    first step with a tenth of the rate before.
 
     learning_rate(step, 100, 1024, 256, 0.1, 5, [30, 60]) is 0.1 in step 0, 0.25 in step 250, 0.4 from step 500 to step
     2999, and 0.04 in step 3000.
     """
-    raise NotImplementedError("e09_warmup: scale the rate; in the warm-up be on the line from base_rate to it; after milestones divide by 10")
+    raise NotImplementedError("e09_warmup: scale the rate; in the warm-up go from base_rate to it linearly; at each milestone divide by 10")

@@ -19,8 +19,8 @@ def greet(comm):
     """Collect one greeting from every rank on rank 0.
 
     comm: an mpi4py communicator. Every rank calls this function.
-    Returns on rank 0: a list or tuple of strings, ["rank 0 of 2", "rank 1 of 2"] for two ranks, in the order of ranks,
-    of which there may be more than ten. What the other ranks say comes from them, in messages through `comm`.
+    Returns on rank 0: a list or tuple of strings, ["rank 0 of 2", "rank 1 of 2"] for two ranks, in the order of ranks.
+    There may be more than ten ranks. What the other ranks say comes from them, in messages through `comm`.
     Returns on every other rank: None.
     """
     # solution: return the list of all ranks' greetings on rank 0, and None on the others

@@ -1,13 +1,16 @@
 """Exercise e03: a model over several devices, layer by layer.
 
 `split(model, [2, 3], ["vgpu:0", "vgpu:1"])` puts the first two layers of an nn.Sequential on vgpu:0 and the next three
-on vgpu:1, and returns a module that does what `model` did: its input is on the first device, its output on the last.
+on vgpu:1. It returns a module that computes what `model` computed, with its input on the first device and its output on
+the last.
 
-Layers are moved, not copied: the result has the very parameters that `model` had. Their requires_grad and the layers'
-mode, training or not, stay as they are. What is in `model` itself afterwards does not count. A layer may have layers
-inside: it is one layer, and stays whole. A tensor crosses each cut once.
+Layers are moved, not copied, so the result has the same parameter objects as `model`. These keep their requires_grad,
+and the layers keep their mode (train or eval). What `model` contains afterwards does not count. A layer that contains
+other layers is one layer and stays whole. One tensor crosses each cut, once.
 
-`copy(x, device)` is exercise e02_copy's. Check with `mpcourse check e03_split_model`; `mpcourse hint e03_split_model`.
+`copy(x, device)` is the function of exercise e02_copy.
+
+Check it with `mpcourse check e03_split_model`. Stuck? `mpcourse hint e03_split_model`.
 """
 
 from mpcourse import check_this_file
@@ -21,18 +24,18 @@ from mpcourse.split import copy
 
 
 class SplitModel(nn.Module):
-    """Stages, each on a device of its own."""
+    """Stages that run one after the other, each on its own device."""
 
     def __init__(self, stages, devices):
         super().__init__()
-        # solution: keep the stages so that .parameters() finds them, each moved to its device, and keep the devices
+        # solution: move each stage to its device; keep the stages where .parameters() finds them; keep the devices
         self.stages = nn.ModuleList(stage.to(device) for stage, device in zip(stages, devices))
         self.devices = devices
         # end of solution
 
     def forward(self, x):
-        """x: on the first device. Returns the last stage's output, on the last device."""
-        # solution: return x after all stages, copied to each one's device before it
+        """Return the last stage's output, on the last device. x is on the first device."""
+        # solution: run x through all stages, each time copied to the stage's device first, and return it
         for stage, device in zip(self.stages, self.devices):
             x = stage(copy(x, device))
         return x
@@ -40,9 +43,9 @@ class SplitModel(nn.Module):
 
 
 def split(model, sizes, devices):
-    """A SplitModel whose stage i holds the next sizes[i] layers of `model`, in order.
+    """Return a SplitModel whose stage i has the next sizes[i] layers of `model`, in order.
 
-    model: an nn.Sequential. sizes: list of ints, 1 or more each, that sum to len(model). devices: as many devices.
+    model: an nn.Sequential. sizes: a list of ints, each 1 or more. Their sum is len(model). devices: one for each size.
     """
     # solution: cut the layers into stages of sizes[i] each, and return SplitModel(stages, devices)
     stages, start = [], 0

@@ -1,14 +1,14 @@
 """Exercise e04: one training step, by a schedule.
 
-`pipeline_step` runs forward and backward of one batch over several devices, micro-batch by micro-batch, each stage in
-the order of its list. ("F", 2) is the forward of micro-batch 2, ("B", 2) its backward, as in the exercises before.
-Afterwards each parameter's .grad is what one backward of the whole batch's loss would have left there.
+`pipeline_step` runs forward and backward of one batch over several devices. Each stage runs the actions of its list in
+order: ("F", 2) is the forward of micro-batch 2, and ("B", 2) is its backward, as in the two exercises before.
+Afterwards each parameter's .grad is the same as after one backward of the whole batch's loss.
 
-Autograd sees one stage at a time. An F starts from a tensor of its own, so that its B can be run later, alone: from the
-gradient of what the F returned to the gradient of what it was given. You carry both over the cut.
+Autograd sees one stage at a time. Each F starts from a new leaf tensor, so that its B can run alone later: the B takes
+the gradient of the F's output and computes the gradient of the F's input. You copy outputs and gradients over the cuts.
 
-There is one Python process, with one thread, so you decide whose turn it is. GPUs work on while Python goes on, each
-through what it was given, in that order: the order of calls is what counts, that of copies too, as long as nothing
+There is one Python process with one thread, so you decide which stage is next. Each GPU runs its operations and copies
+in the order in which Python calls them, while Python goes on. So only the order of the calls counts, as long as nothing
 makes Python wait for a result. On the check's virtual GPUs 4 stages may take about twice as long as they need.
 
 Check it with `mpcourse check e04_pipeline_step`. Stuck? `mpcourse hint e04_pipeline_step`.
@@ -21,26 +21,26 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def pipeline_step(stages, devices, schedule, x, target, loss):
-    """Forward and backward of one batch; gradients are added to the parameters' .grad, and nothing else changes.
+    """Run forward and backward of one batch: add its gradients to the parameters' .grad, and change nothing else.
 
-    So parameters, modes, and requires_grad of x, target and parameters stay as they are. Each F runs its stage once,
-    and its B starts from what that has kept: it does not run the stage again. One tensor of each micro-batch crosses
-    each cut forward, and one backward, from GPU to GPU.
-    What a stage keeps of a micro-batch for its B is let go with that B: so 1F1B holds less than GPipe.
+    Parameters, modes, and requires_grad of x, target and parameters stay as they are. Each F runs its stage once. Its B
+    uses what autograd saved then, and does not run the stage again. For each micro-batch one tensor crosses each cut
+    forward, and one crosses it backward, from GPU to GPU.
+    Each B frees what its stage has kept for it. So 1F1B holds less than GPipe.
 
-    stages: list of modules; stages[s] is on devices[s] and takes what stages[s - 1] returned, a tensor. Each has
-    parameters to train. devices: list of strings, all different. schedule: schedule[s] is stage s's list of tuples
-    ("F", k) and ("B", k); a legal schedule of any kind. x: (batch, ...) and target: (batch, ...), on the first device
-    and on the last one. They are to be cut by .tensor_split into as many micro-batches as the schedule has: some may
+    stages: a list of modules. stages[s] is on devices[s], takes the tensor that stages[s - 1] returns, and has
+    parameters to train. devices: a list of strings, all different. schedule: any legal schedule; schedule[s] is the
+    list of stage s, with tuples ("F", k) and ("B", k). x: (batch, ...), on the first device. target: (batch, ...), on
+    the last device. Cut x and target by .tensor_split into as many micro-batches as the schedule has. Some of them may
     have one example more than others.
-    loss(output, target): a scalar tensor, the mean over the examples that it is given.
-    Returns the loss of the whole batch, the mean over all its examples: a scalar tensor on the last device, detached.
+    loss(output, target): returns the mean over its examples, a scalar tensor.
+    Returns the loss of the whole batch, the mean over all its examples: a detached scalar tensor on the last device.
     """
-    # solution: run every action once its input is there, each stage in the order of its list; return the batch's loss
+    # solution: run each action when its input has arrived, each stage in its list's order; return the batch's loss
     last = len(stages) - 1
     count = 1 + max(k for kind, k in schedule[0])
     targets = target.tensor_split(count)
-    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}  # what (kind, stage, k) is given
+    inputs = {("F", 0, k): piece for k, piece in enumerate(x.tensor_split(count))}  # the input of (kind, stage, k)
     kept, total = {}, 0
     lists = [list(actions) for actions in schedule]
     while any(lists):

@@ -24,7 +24,7 @@ import numpy as np
 def recursive_doubling_allreduce(comm, x):
     """Sum x over all ranks, in place, by exchanging all of x with one rank a round.
 
-    comm: an mpi4py communicator. Every rank calls this function, also the only rank of one. Any number of ranks.
+    comm: an mpi4py communicator. Every rank calls this function, also if there is only one. Any number of ranks.
     x: a one-dimensional numpy array of any dtype that adds, of any length. Same length and dtype on all ranks.
     Of q ranks, a power of two, each sends log2(q) messages of all of x. Each rank too many sends one, and is sent one.
     Returns nothing.

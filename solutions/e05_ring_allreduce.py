@@ -25,7 +25,7 @@ import numpy as np
 def ring_allreduce(comm, x):
     """Sum x over all ranks, in place, by messages between neighbours in the circle.
 
-    comm: an mpi4py communicator. Every rank calls this function, also the only rank of one.
+    comm: an mpi4py communicator. Every rank calls this function, also if there is only one.
     x: a one-dimensional numpy array of any dtype that adds, of any length: it need not divide into equal chunks, and
     may have fewer numbers than there are ranks, or none. Same length and dtype on all ranks.
     Returns nothing.

@@ -1,14 +1,14 @@
 """Exercise e06: every gradient becomes its mean over all ranks.
 
-Data parallelism in one function. Every rank holds a copy of the model, and has run backward on examples of its own. If
-all batches are equally long, the mean of the ranks' gradients is the gradient of all their examples together. So each
-rank exchanges its gradients for their mean, and all of them then take the same step.
+This is data parallelism in one function. Every rank has a replica of the model, and has run backward on its own
+examples. If all batches are equally long, the mean of the ranks' gradients is the gradient of the mean loss over all
+their examples. So each rank replaces its gradients by their mean, and then all ranks take the same step.
 
-A model's parameters are not all alike. Some are frozen. Some had no part in a rank's loss, so that their .grad is None
-there. Some are single numbers, or lie in memory in another order than their shape says; some are float32, others
-float64. On all ranks they come in the same order.
+Parameters may differ from each other. Some are frozen. Some had no part in a rank's loss, so their .grad is None on
+this rank. Some are single numbers, and some are not contiguous in memory. Some are float32, and others are float64. All
+ranks have them in the same order.
 
-The ring is behind us: comm.Allreduce and all other collective calls are allowed.
+You need not write a ring again: comm.Allreduce and all other collective calls are allowed.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, and then under mpirun.
 
@@ -28,15 +28,15 @@ from mpi4py import MPI
 def allreduce_gradients(comm, model):
     """Replace the gradient of every parameter by its mean over all ranks.
 
-    comm: an mpi4py communicator. Every rank calls this function, also the only rank of one.
+    comm: an mpi4py communicator. Every rank calls this function, also if there is only one.
     model: a torch.nn.Module after backward, with the same parameters on all ranks, float32 or float64, on the CPU.
-    Afterwards p.grad is the sum of all ranks' p.grad, divided by the number of ranks, with the same bits on all of
-    them, in the shape and dtype of p. Where p.grad is None on this rank and not on another, it counts as zeros, and
-    becomes the mean here, too. Where it is None on all ranks it stays None: of frozen parameters (requires_grad is
-    False), for example. Parameters and buffers keep their values.
+    Afterwards p.grad is the sum of all ranks' p.grad, divided by the number of ranks. It has the shape and dtype of p,
+    and the same bits on all ranks. Where p.grad is None on some ranks only, it counts as zeros there, and becomes the
+    mean, too. Where it is None on all ranks, it stays None, for example in frozen parameters (requires_grad is False).
+    Parameters and buffers keep their values.
     Returns nothing.
     """
-    # solution: agree on which parameters have a gradient anywhere; sum those, zeros where there is none; divide
+    # solution: find which parameters have a gradient on any rank; sum these, with zeros where one is missing; divide
     trained = [p for p in model.parameters() if p.requires_grad]
     having = np.array([p.grad is not None for p in trained], dtype=np.int64)
     comm.Allreduce(MPI.IN_PLACE, having)  # so all ranks make the same sums in the same order
@@ -45,7 +45,7 @@ def allreduce_gradients(comm, model):
             continue
         if p.grad is None:
             p.grad = torch.zeros_like(p)
-        row = p.grad.contiguous()  # a copy where it was not
+        row = p.grad.contiguous()  # a copy if it was not contiguous
         comm.Allreduce(MPI.IN_PLACE, row.numpy())
         p.grad = row / comm.size
     # end of solution

@@ -1,15 +1,16 @@
 """Exercise e06: gradients become their mean over all ranks while backward still runs.
 
-The gradient of the last layer is computed first. Its all-reduce can run while backward computes those of the layers
-before: the two overlap, and a step is shorter. An all-reduce for each parameter would be too many, for each has its
-latency. So parameters are put into buckets of a given size, as torch's DistributedDataParallel does it.
+Backward computes the gradient of the last layer first. The all-reduce of this gradient can run while backward computes
+the gradients of the layers before. The two overlap, and a step is shorter. An all-reduce for each parameter would take
+too long, because each has its latency. So parameters are put into buckets of a given size, as torch's
+DistributedDataParallel does it.
 
-Ranks need not compute their gradients in the same order, and a parameter may have had no part in the loss of a rank.
-But all ranks of a communicator make the same collective calls in the same order. So the order of buckets is fixed when
-they are made, and a bucket begins when it is ready and all buckets before it have begun.
+Ranks may compute their gradients in different orders, and a parameter may have no part in a rank's loss. But all ranks
+of a communicator must make the same collective calls in the same order. So the order of the buckets is fixed when they
+are made, and a bucket's all-reduce begins when its gradients are ready and all buckets before it have begun.
 
-The check runs this on 1, 2, 3 and 4 virtual ranks, whose clock says how long a step takes, and then under mpirun. It
-looks at the gradients, at the collective calls, which are one for each bucket, and at the time of a step.
+The check runs this on 1, 2, 3 and 4 virtual ranks, whose clock measures the time of a step, and then under mpirun. It
+looks at the gradients, at the time of a step, and at the collective calls, one for each bucket.
 
 Check it with `mpcourse check e06_bucket_overlap`. Stuck? `mpcourse hint e06_bucket_overlap`.
 """
@@ -24,22 +25,22 @@ from mpi4py import MPI
 
 
 class BucketedMean:
-    """The mean over ranks of a model's gradients, one comm.Iallreduce a bucket, begun during backward.
+    """The mean of a model's gradients over ranks, by one comm.Iallreduce for each bucket, begun during backward.
 
-    Every rank makes one for its replica, before the first backward. Then, in each step, every rank calls
+    Every rank makes one object for its replica, before the first backward. Then, in each step, every rank calls
     loss.backward() once, wait(), its optimizer's step, and zero_grad(), which sets every p.grad to None.
-    A process that trains several models makes one for each: what one of them keeps does not disturb the others.
+    A process that trains several models makes one object for each. These objects must not disturb each other.
     """
 
     def __init__(self, comm, model, bucket_bytes):
         """Make buckets, and register a hook for each parameter: p.register_post_accumulate_grad_hook(function).
 
-        comm: an mpi4py communicator. model: a torch.nn.Module, the same on all ranks, on the CPU, all of one dtype,
-        float32 or float64. Parameters with requires_grad=False belong to no bucket, and keep .grad as it is.
-        bucket_bytes: a bucket takes the next parameter, from the last of model.parameters() to the first, if with it
-        it has no more bytes than this; a parameter that is larger than that is a bucket of its own.
+        comm: an mpi4py communicator. model: a torch.nn.Module on the CPU, the same on all ranks, all of one dtype,
+        float32 or float64. Parameters with requires_grad=False belong to no bucket and keep their .grad.
+        bucket_bytes: the most bytes in a bucket. Going through model.parameters() from the last to the first, a bucket
+        takes the next parameter if it fits. A parameter larger than bucket_bytes has a bucket of its own.
         """
-        # solution: fill buckets from the last parameter to the first, and register a hook for each of them
+        # solution: fill buckets from the last parameter to the first, and register a hook for each parameter
         self.comm = comm
         self.buckets, nbytes = [], 0
         for p in reversed([p for p in model.parameters() if p.requires_grad]):
@@ -58,10 +59,10 @@ class BucketedMean:
     def wait(self):
         """Complete all buckets. Every rank calls this after backward.
 
-        Then p.grad is the mean over all ranks, with the same bits on all of them, for each parameter of each bucket. On
-        a rank where backward did not reach p its gradient counts as zeros.
+        Then, for each parameter p in a bucket, p.grad is the mean over all ranks, with the same bits on all of them. On
+        a rank where backward did not reach p, the gradient of p counts as zeros.
         """
-        # solution: begin what is left; for each bucket wait, divide, and put the parts into p.grad
+        # solution: begin the remaining buckets; for each bucket wait, divide, and put the parts into p.grad
         while self.begun < len(self.buckets):
             self._begin_next()
         for bucket, row, request in zip(self.buckets, self.rows, self.requests):
@@ -77,7 +78,7 @@ class BucketedMean:
         self.begun, self.rows, self.requests = 0, [], []
 
     def _ready(self, p):
-        """The hook: backward has computed p.grad."""
+        """Count p, whose gradient backward has computed, and begin the buckets that are ready."""
         self.arrived.add(p)
         self.missing[self.bucket_of[p]] -= 1
         while self.begun < len(self.buckets) and self.missing[self.begun] == 0:

@@ -1,8 +1,8 @@
 """Exercise e06: the accuracy of all ranks together.
 
-After training each rank has looked at its share of the test examples, and knows how many there were, and how many the
-model got right. What share of all examples is right? Not the mean of the ranks' shares: a rank with 10 examples would
-count as much as one with 1000, and a rank with none has no share at all.
+After training, each rank has run the model on its part of the test examples. It knows how many examples it had, and
+how many the model got right. What is the accuracy over all examples? It is not the mean of the ranks' accuracies: a
+rank with 10 examples would count as much as a rank with 1000, and a rank without examples has no accuracy.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, with counts of any size, and then under mpirun.
 
@@ -16,13 +16,13 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def evaluate(comm, correct, count):
-    """The share of right answers among the examples of all ranks.
+    """Return the share of right answers among the examples of all ranks.
 
-    comm: an mpi4py communicator. Every rank calls this function, also the only rank of one.
-    correct, count: how many of this rank's examples were answered rightly, and how many it has; ints. count may be 0 on
-    some ranks. Both may be larger than 32 bits hold, and so may their sums.
-    Returns a float between 0 and 1, the same on all ranks, as precise as a float is. Raises ValueError, on all ranks,
-    where no rank has any example.
+    comm: an mpi4py communicator. Every rank calls this function, also if there is only one.
+    correct, count: ints, how many of this rank's examples the model got right, and how many examples it has. count may
+    be 0 on some ranks. Both numbers may need more than 32 bits, and so may their sums.
+    Returns a float between 0 and 1, the same on all ranks, as precise as a float can be. Raises ValueError on all ranks
+    if no rank has any example.
     """
     # solution: sum both over all ranks, then divide
     right, examples = comm.allreduce(correct), comm.allreduce(count)  # Python's ints, which have no largest one

@@ -1,16 +1,17 @@
 """Exercise e06: ChainerMN's multi-node optimizer.
 
-A program for one process becomes one for many ranks by a single change:
+A single change turns a program for one process into a program for many ranks:
 
     optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), comm)
 
-From then on all ranks start from the same parameters, and `optimizer.step()` averages gradients over all ranks before
-it updates. With batches of equal length, that is the step of one process with all ranks' examples in one batch.
+Then all ranks start with the same parameters, and `optimizer.step()` averages gradients over all ranks before it
+updates the parameters. If all batches are equally long, this is the step of one process with all ranks' examples in one
+batch.
 
-Averaging is exercise e06_allreduce_gradients. Here there is no model to ask for parameters, only the optimizer: they
-are in its param_groups, a list of dicts whose "params" are lists, too.
+You averaged gradients in exercise e06_allreduce_gradients. Here you have the optimizer and no model. The parameters are
+in the optimizer's param_groups, a list of dicts. In each dict, "params" is a list of parameters.
 
-The check trains by momentum SGD and by Adam on 1, 2, 3 and 4 virtual ranks, and then under mpirun.
+The check trains with momentum SGD and with Adam on 1, 2, 3 and 4 virtual ranks, and then under mpirun.
 
 Check it with `mpcourse check e06_multi_node_optimizer`. Stuck? `mpcourse hint e06_multi_node_optimizer`.
 """
@@ -26,10 +27,10 @@ from mpi4py import MPI
 
 
 class MultiNodeOptimizer:
-    """`optimizer`, any of torch.optim, whose steps are those of all ranks of `comm` together."""
+    """Any optimizer of torch.optim, with steps that use the gradients of all ranks of `comm`."""
 
     def __init__(self, optimizer, comm):
-        """Every rank calls this. All parameters that the optimizer holds, frozen ones too, become those of rank 0."""
+        """Give all parameters of `optimizer`, also frozen ones, the values of rank 0. Every rank calls this."""
         # solution: keep optimizer and comm for later; give all ranks the parameters of rank 0, in place
         self.optimizer, self.comm = optimizer, comm
         for group in self.param_groups:
@@ -39,23 +40,23 @@ class MultiNodeOptimizer:
 
     @property
     def param_groups(self):
-        """The wrapped optimizer's own groups: what is set in them, such as a learning rate, holds for the next step."""
-        # solution: the list itself, not a copy
+        """The wrapped optimizer's own groups: a learning rate that is set in them applies to the next step."""
+        # solution: return the list itself, not a copy
         return self.optimizer.param_groups
         # end of solution
 
     def zero_grad(self):
-        """As the wrapped optimizer's: afterwards no parameter has a gradient. A rank may call it on its own."""
-        # solution: pass it on
+        """Call the wrapped optimizer's zero_grad: then no parameter has a gradient. A single rank may call this."""
+        # solution: call the wrapped optimizer's zero_grad
         self.optimizer.zero_grad()
         # end of solution
 
     def step(self):
         """Average gradients over all ranks, then let the wrapped optimizer take one step. Every rank calls it.
 
-        A gradient that is None on this rank, but not on another, counts as zeros here. One that no rank has stays None.
+        Where a gradient is None on only some ranks, it counts as zeros there. Where it is None on all, it stays None.
         """
-        # solution: agree on who has gradients, average those, step
+        # solution: find which parameters have a gradient on any rank, average these gradients, step
         held = [p for group in self.param_groups for p in group["params"]]
         having = np.array([p.grad is not None for p in held], dtype=np.int64)
         self.comm.Allreduce(MPI.IN_PLACE, having)

@@ -16,7 +16,7 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def shards(parameters, ranks):
-    """Return which elements of which parameters each rank owns: a list of `ranks` lists of tuples (i, begin, end).
+    """Return the elements of the parameters that each rank owns: a list of `ranks` lists of tuples (i, begin, end).
 
     parameters: a list of torch tensors of any shapes, also () and shapes without elements. A frozen parameter, whose
     requires_grad is False, is not in the buffer. A parameter that is in the list twice (two layers share a weight) is
@@ -26,7 +26,7 @@ def shards(parameters, ranks):
     end to the next multiple of `ranks`, and cut into `ranks` chunks of equal length. Rank r owns chunk r.
     (i, begin, end): the rank owns the elements from begin to end, end not included, of parameters[i], flattened. All
     three are ints, of Python or numpy. The number i counts all entries of `parameters`, also frozen ones. A rank has
-    one tuple for each parameter of which it owns a part, in the order of the buffer. Padding belongs to no rank, no
+    one tuple for each parameter that it has a part of, in the order of the buffer. Padding belongs to no rank, no
     piece is empty, and a rank that owns nothing has an empty list.
     The parameters are not changed.
     """

@@ -1,4 +1,4 @@
-"""Exercise e12: clip by the norm of the whole model's gradient, of which each rank of a grid has a part.
+"""Exercise e12: clip by the norm of the whole model's gradient when each rank of a grid has only a part.
 
 Clipping multiplies all gradients by one factor, so that the 2-norm of all gradients together is at most a given number.
 On a grid no rank has all gradients. Ranks along the pipeline axis have different layers. Ranks along the tensor axis

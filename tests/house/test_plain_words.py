@@ -41,10 +41,11 @@ def test_code_and_what_only_looks_alike_pass(text):
     assert plain_words.found("program.py", text) == []
 
 
-def test_the_command_fails_on_a_file_with_a_phrase(tmp_path):
+@pytest.mark.parametrize("name", ["program.py", "paper.md", "manifest.toml"])
+def test_the_command_fails_on_a_file_with_a_phrase(tmp_path, name):
     for text, code in ("# Nothing is wrong.\n", 0), ("# whoever is ready is served\n", 1):
-        (tmp_path / "program.py").write_text(text)
-        command = [sys.executable, ROOT / "tools" / "plain_words.py", tmp_path / "program.py"]
+        (tmp_path / name).write_text(text)
+        command = [sys.executable, ROOT / "tools" / "plain_words.py", tmp_path / name]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == code
-        assert done.stdout.endswith("program.py:1: whoever\n") == bool(code)
+        assert done.stdout.endswith(f"{name}:1: whoever\n") == bool(code)
