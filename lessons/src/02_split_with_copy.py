@@ -5,7 +5,7 @@
 #
 # In 2018 Tadao Yamaoka ran two examples of Chainer, an early Python library for deep learning. The first trained a
 # network on MNIST with one GPU, in 50.2 s. The second divided a network between two GPUs, and took 140.5 s [1]. In 2015
-# the blogger shi3z had tried the same two networks. Up to the sixth epoch or so, the second GPU had no effect [2].
+# the blogger shi3z had tried the same two networks. Until about the sixth epoch, the second GPU had no effect [2].
 # Yamaoka supposed that the synchronisation between the GPUs was the cause. Neither post measured it.
 #
 # This lesson runs the divided network on two virtual GPUs, and shows what they wait for. Then it shows how today's
@@ -13,11 +13,12 @@
 #
 # After this lesson you can
 #
-# - divide a layer's work between two GPUs with copies, and count the copies of the forward and the backward pass;
+# - divide a layer's work between two GPUs, and count the copies between them in the forward and the backward pass;
 # - predict from the number of kernel launches whether a second GPU makes a training step shorter;
 # - tell whether two busy GPUs also save time;
-# - cut two layers of a network, the first by columns and the second by rows, so that they need a single sum;
-# - do the same in PyTorch.
+# - cut two layers of a network, the first by columns and the second by rows, so that they need only one sum over the
+#   GPUs;
+# - split layers with PyTorch's own functions.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
 from mpcourse.course.learner import panel
@@ -41,13 +42,13 @@ from mpcourse.virtual import GPUS, busy, devices, virtual_gpus
 # %% [markdown]
 # ## Two GPUs on a laptop
 #
-# In **model parallelism** one network is divided among devices. There are two ways. **Inter-layer** model parallelism
-# puts whole layers on different devices (lesson 03). **Intra-layer** model parallelism cuts each layer into pieces, and
-# is the subject of this lesson.
+# In **model parallelism** one network is divided among devices. **Inter-layer** model parallelism puts whole layers on
+# different devices (lesson 03). **Intra-layer** model parallelism cuts each layer into pieces, and is the subject of
+# this lesson.
 #
 # `virtual_gpus(2)` makes two virtual GPUs. Inside the `with` block, `torch.device("vgpu:1")` is a device like any
 # other. `devices(2)` returns the two devices. Outside the block it returns two real GPUs if the machine has them, so
-# the same code runs on both.
+# the same code runs on virtual and real GPUs.
 
 # %%
 with virtual_gpus(2, "GTX TITAN X (Maxwell)", "PCIe 3.0 x16") as box:
@@ -60,13 +61,13 @@ with virtual_gpus(2, "GTX TITAN X (Maxwell)", "PCIe 3.0 x16") as box:
         print(error)
 
 # %% [markdown]
-# The first line is PyTorch's own error message. The virtual GPUs add the lines below it, which say where each tensor
-# was made. A kernel reads only the memory of its own GPU. So one of the two tensors must be copied first.
+# The first line is PyTorch's own error message. The virtual GPUs also report where each tensor was made. A kernel reads
+# only the memory of its own GPU. So one of the two tensors must be copied first.
 #
 # ## A copy and its gradient
 #
-# `copy(x, device)` copies x to another device. In the backward pass it copies the gradient in the opposite direction.
-# `x.to(device)` does the same. The second copy is often forgotten, because no line of the program mentions it.
+# `copy(x, device)` copies x to another device. In the backward pass it copies the gradient back. `x.to(device)` does
+# the same. The copy of the gradient is often forgotten, because no line of the program mentions it.
 
 # %%
 with virtual_gpus(2) as box:
@@ -78,8 +79,8 @@ with virtual_gpus(2) as box:
     print(f"x.grad is on {x.grad.device}, and each of its elements is {x.grad[0].item():g}")
 
 # %% [markdown]
-# The copy and the copy of its gradient have the same size. If a tensor needs a gradient, its copy therefore costs
-# twice.
+# The copy of x and the copy of its gradient have the same size. If a tensor needs a gradient, copying it therefore
+# moves twice as many bytes.
 #
 # Exercise [`e02_copy`](../exercises/e02_copy.py): write this function, with both directions.
 
@@ -91,7 +92,7 @@ with virtual_gpus(2) as box:
 #
 # The divided network of Chainer's example has four blocks, two on each GPU. Each block is a small MLP of three linear
 # layers with 500 hidden units. After the first two blocks the GPUs exchange their results, and each GPU computes the
-# sum. After the second two blocks only GPU 0 needs the sum.
+# sum. After the last two blocks only GPU 0 needs the sum.
 #
 # ```
 # GPU 0                       GPU 1
@@ -125,9 +126,8 @@ assert sum(p.numel() for p in model.parameters()) == 3_800_020
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The backward pass makes three copies. It goes through the copies of the forward pass from the last to the first, and
-# copies a gradient in the opposite direction for each of them. The images are the exception, because they need no
-# gradient.
+# The backward pass makes three copies. It goes through the forward copies from the last to the first, and copies a
+# gradient back for each. The images need no gradient, so their copy is the exception.
 #
 # </details>
 #
@@ -169,10 +169,10 @@ assert split == plain
 # size of Chainer's example: 1000 hidden units and a batch of 100 images. `dry=True` makes a simulated machine whose
 # tensors hold no data, and need no memory.
 #
-# The host (the CPU) launches the kernels of a step one after the other. Each launch takes some microseconds, about 8
-# with PyTorch today. The post of 2015 does not name its GPUs. We assume two GTX TITAN X with the peak and the bandwidth
-# of the data sheet, and 20 µs for a launch in 2015. We also assume which part of the peak a kernel reaches, and that
-# the smallest kernel takes 3 µs.
+# The host (the CPU) launches the kernels of a step one after the other. Each launch takes about 8 µs with PyTorch
+# today. The post of 2015 does not name its GPUs. We assume two GTX TITAN X GPUs, with the peak FLOP/s and the memory
+# bandwidth of their data sheet, and 20 µs a launch. We also assume what fraction of these two figures a kernel reaches,
+# and that the smallest kernel takes 3 µs.
 
 # %%
 TITAN = GPUS["GTX TITAN X (Maxwell)"]
@@ -238,15 +238,15 @@ assert computing < 0.5 * one
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The step does not become shorter. It becomes 0.14 ms longer, the time of seven launches. The host needs 244 times 20
-# µs, that is, 4.9 ms, to launch the kernels. One GPU computes for 2.2 ms, and waits for the host in the rest of the
-# time. The step is launch-bound (lesson 01). Two GPUs compute for 1.1 ms each, but the host's work remains. A second
-# GPU halves a time that was not the bottleneck.
+# The step becomes 0.14 ms longer, the time of seven launches. The host needs 244 times 20 µs, that is, 4.9 ms, to
+# launch the kernels. One GPU computes for 2.2 ms, and otherwise waits for the host. The step is launch-bound (lesson
+# 01). Two GPUs compute for 1.1 ms each, but the host's work remains. A second GPU halves a time that was not the
+# bottleneck.
 #
 # </details>
 #
-# **Predict first.** The cost of a launch was an assumption. From which cost on does the second GPU not help? The two
-# numbers of one GPU are enough to compute it.
+# **Predict first.** The cost of a launch was an assumption. Above which launch cost does the second GPU no longer help?
+# Compute it from the launches and the computing time printed above for one GPU.
 
 # %% tags=["answer"]
 # answer
@@ -282,7 +282,7 @@ assert min(together) > 1
 #
 # The result also depends on the optimizer. Chainer's Adam of 2015 went through the tensors one by one, with one kernel
 # for each. PyTorch's default on GPUs (`foreach=True`) updates all tensors of a GPU together, with far fewer launches.
-# Then two GPUs gain at all costs in the figure.
+# With this default, two GPUs are faster than one at every launch cost in the figure.
 #
 # </details>
 #
@@ -293,8 +293,8 @@ assert min(together) > 1
 #
 # ## When does it pay?
 #
-# A split pays when the GPUs have more to do than the host. The FLOPs grow with the square of the units, but the copied
-# bytes only in proportion to the units. So wide layers gain most.
+# A split pays when the GPUs have more to do than the host. The FLOPs grow with the square of the number of units, but
+# the copied bytes only in proportion to that number. So wide layers gain most.
 
 # %%
 sizes = [500, 700, 1000, 1400, 2000, 2800, 4000]
@@ -315,12 +315,12 @@ assert from_on == {"batch 100": 2000, "batch 1000": 1000}
 assert speedups["batch 100"][-1] > speedups["batch 1000"][-1] > 1.65
 
 # %% [markdown]
-# With a batch of 100 the second GPU helps from 2000 units on, and with a batch of 1000 it helps from 1000 units on. A
-# larger batch gives the GPUs more work, so the split pays earlier.
+# With a batch of 100 the second GPU helps from 2000 units on, and with a batch of 1000 from 1000 units on. A larger
+# batch gives the GPUs more work, so the split pays earlier.
 #
 # At 4000 units, however, the smaller batch has the larger speedup. The copies are not the cause, because FLOPs and
-# bytes both grow in proportion to the batch. The cause is the optimizer step. The time of this step does not depend on
-# the batch. The step needs no copies, and two GPUs halve its time. The next cell leaves the step out.
+# bytes both grow in proportion to the batch. The cause is the optimizer step, whose time does not depend on the batch.
+# It needs no copies, so two GPUs halve this time. The next cell leaves the step out.
 
 # %%
 for batch in (100, 1000):
@@ -348,9 +348,9 @@ for name, gpu, link in (
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The faster link changes nothing, because the GPUs were not waiting for the link. (No TITAN X had such a link. The cell
-# gives it the bandwidth of an H100's NVLink.) In a timeline, look for the row that is busy all the time. Only a faster
-# host, GPU or link of that row makes the step shorter.
+# The faster link changes nothing, because the GPUs were not waiting for the link. (The link is the NVLink of an H100,
+# which no TITAN X had.) In a timeline, look for the row that is busy all the time. The step becomes shorter only if the
+# host, GPU or link of that row becomes faster.
 #
 # </details>
 #
@@ -384,8 +384,8 @@ assert back.lane == "vgpu:1 -> vgpu:0" and forth.lane == "vgpu:0 -> vgpu:1" and 
 
 
 # %% [markdown]
-# In the timeline the two copies of the exchange follow each other, although the link could carry both at once. A copy
-# between two GPUs waits for the work that was launched before it on either GPU, here and in PyTorch. `ParallelMLP`
+# In the timeline the two copies of the exchange run one after the other, although the link could carry both at once. A
+# copy between two GPUs waits for the work that was launched before it on either GPU, here and in PyTorch. `ParallelMLP`
 # therefore copies the images before it computes. Otherwise GPU 1 would wait until GPU 0 has computed its first block.
 #
 # Exercise [`e02_parallel_mlp`](../exercises/e02_parallel_mlp.py): write the forward pass of this network.
@@ -397,11 +397,11 @@ assert back.lane == "vgpu:1 -> vgpu:0" and forth.lane == "vgpu:0 -> vgpu:1" and 
 # ## Two hot GPUs
 #
 # In the post of 2015, shi3z then trained two complete networks, one on each GPU. Each was a Network in Network (NIN),
-# which classifies images [3]. Both got the same batch, and their losses were added. Both GPUs were busy, and had 78 and
-# 74 degrees Celsius. The post counts this as success.
+# which classifies images [3]. Both got the same batch, and their losses were added. Both GPUs were busy, at
+# temperatures of 78 and 74 degrees Celsius. The post counts this as success.
 #
-# **Predict first.** One NIN on one GPU needs 822 GFLOP for a step with 128 images. How many does each of the two GPUs
-# compute? How long does a step take, compared with one NIN on one GPU?
+# **Predict first.** One NIN on one GPU needs 822 GFLOP for a step with 128 images. How many GFLOP does each of the two
+# GPUs compute? How long does a step take, compared with one NIN on one GPU?
 
 # %% tags=["answer"]
 # answer
@@ -451,28 +451,28 @@ with virtual_gpus(2):
 # <details><summary>Why</summary>
 #
 # Each GPU does **all the work of one network**. The two networks never exchange data, and each gets the same gradient
-# from the sum of the losses as from its own loss alone. So the pair (`ParallelNIN`) is two trainings side by side. Both
-# GPUs are busy for 96 % of the time, and a step takes a little longer than the step of one network on one GPU.
-# Utilisation says that a GPU computes, not that it saves time.
+# from the sum of the losses as from its own loss alone. So the pair (`ParallelNIN`) amounts to two separate training
+# runs. Both GPUs are busy for 96 % of the time, and a step takes a little longer than the step of one network on one
+# GPU. High utilisation shows that a GPU is computing, not that using it saves time.
 #
 # </details>
 #
-# The last row, `HalvedNIN`, is one network. Each GPU has a copy of it, a **replica**, and half of the batch. Each GPU
-# does half of the work, the speedup is 1.8, and the gradient is the gradient of the whole batch. This is **data
-# parallelism**, the subject of lessons 05 to 09.
+# The last row, `HalvedNIN`, is one network. Each GPU has a copy of it, a **replica**, and half of the batch, so it does
+# half of the work. The speedup is 1.8, and the gradient is that of the whole batch. This is **data parallelism**, the
+# subject of lessons 05 to 09.
 #
 # ## Tensor parallelism
 #
 # In 2019 the idea of splitting a layer returned as **tensor parallelism**, for transformers with wide layers.
-# Megatron-LM [4] cuts two successive layers, X A and H B.
+# Megatron-LM [4] cuts two successive layers, H = GELU(X A) and Y = H B, where A and B are weights.
 #
 # - The first layer is **column parallel**. Each GPU has some columns of A, and computes some of the outputs.
-# - GELU, the function between the layers, works on each element by itself. So each GPU applies it to its own outputs.
+# - GELU works on each element by itself. So each GPU applies it to its own outputs.
 # - The second layer is **row parallel**. Each GPU has the rows of B that belong to its part of H. It computes a
 #   *partial result*, which has the full shape but lacks the contributions of the other GPUs.
 #
 # Only the partial results must be summed over the GPUs. Such a sum is called an **all-reduce**. (PyTorch stores a
-# weight as (outputs, inputs), so there the columns of A are rows.)
+# weight as (outputs, inputs), so the columns of A are rows there.)
 
 # %%
 plot.column_row(4, "Column parallel, then row parallel: one sum for two layers")
@@ -482,8 +482,8 @@ None
 # If the first layer were cut by rows, the GPUs would have partial results of X A. GELU of a sum is not the sum of the
 # GELUs, so they would need a second sum, before GELU.
 #
-# **Predict first.** Four GPUs run this pair of layers. X begins on GPU 0 and has n bytes, and the output is needed on
-# GPU 0 and has n bytes as well. How many bytes does GPU 0 send in the forward and the backward pass together?
+# **Predict first.** Four GPUs run this pair of layers. X begins on GPU 0 and has n bytes, and the output, also n bytes,
+# is needed on GPU 0. How many bytes does GPU 0 send in the forward and the backward pass together?
 
 # %% tags=["answer"]
 # answer
@@ -512,15 +512,17 @@ assert torch.allclose(result, whole, atol=1e-5)
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# GPU 0 sends 6 n. In the forward pass it sends X to three GPUs, and receives three partial results. In the backward
-# pass it sends the gradient of the output to three GPUs, and receives three gradients of X.
+# GPU 0 sends 6 n bytes. In the forward pass it sends X to three GPUs, and receives three partial results. In the
+# backward pass it sends the gradient of the output to three GPUs, and receives three gradients of X.
 #
 # </details>
 #
-# The result agrees with the uncut layers to within 1e-5. Not all bits are equal, because the sums have another order.
+# The result agrees with the uncut layers to within 1e-5. Not all bits are equal, because the terms are added in a
+# different order.
 #
 # The next cell computes the speedup of a transformer's MLP block, with h inputs, 4 h hidden units and h outputs, for
-# 2048 tokens in float32. The GPUs are the V100s of a DGX-2, in which NVLink switches join each GPU with each other one.
+# 2048 tokens in float32. The GPUs are the V100s of a DGX-2, in which NVLink switches connect every GPU to every other
+# GPU.
 
 # %%
 def block_seconds(gpus, width, link="NVLink 2", tokens=2048):
@@ -551,14 +553,14 @@ None
 assert all(row == sorted(row) for row in blocks.values()) and blocks["8 GPUs"][0] < 0.5
 
 # %% [markdown]
-# At the largest width two GPUs have a speedup of 1.98, but eight GPUs of only 6.2. GPU 0 sends X to the seven others,
+# At the largest width the speedup is 1.98 with two GPUs, but only 6.2 with eight. GPU 0 sends X to the seven others,
 # one after the other, and receives seven partial results. At the smallest width eight GPUs are slower than one.
 #
 # A good all-reduce spreads the traffic over all links. In the ring of lesson 05 each of p GPUs sends 2 (p - 1) / p
 # times the bytes of the result. For eight GPUs this is 1.75 n. Here GPU 0 sends 7 n in the forward pass.
 #
-# Attention is cut by heads. Heads exchange nothing, so each GPU takes some of the heads whole, and one sum at the end
-# is enough, too.
+# Attention is cut by heads, which exchange nothing. So each GPU computes some heads completely, and one sum at the end
+# is enough, as in the MLP block.
 #
 # Exercise [`e02_column_row`](../exercises/e02_column_row.py): cut a pair of layers, and put the results together.
 
@@ -578,8 +580,8 @@ assert [p.weight.shape[0] for p in heads.queries] == [256, 256]
 # %% [markdown]
 # ## The same in PyTorch
 #
-# On two real GPUs `x.to("cuda:1")` is the copy of this lesson. The next cell cuts one layer by its outputs. On a
-# machine with two GPUs, write "cuda" for "vgpu" and leave out the `with`.
+# On two real GPUs, `x.to("cuda:1")` does what `copy` does in this lesson. In the next cell each GPU computes half of
+# the outputs of one layer. On a machine with two GPUs, write "cuda" for "vgpu" and leave out the `with`.
 
 # %%
 with virtual_gpus(2):
@@ -590,9 +592,9 @@ with virtual_gpus(2):
     print(tuple(y.shape), y.device)
 
 # %% [markdown]
-# For tensor parallelism PyTorch uses one process for each GPU. `parallelize_module` replaces the weights of a model by
-# DTensors. Each process holds one part of a DTensor. `torchrun` starts two processes here. With "cpu" they exchange
-# data through the backend gloo, which needs no GPUs.
+# For tensor parallelism PyTorch uses one process for each GPU. `parallelize_module` replaces the weights of a model
+# with DTensors. Each process holds one part of a DTensor. `torchrun` starts two processes here. With "cpu" they
+# exchange data through the backend gloo, which needs no GPUs.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -630,8 +632,8 @@ dist.destroy_process_group()
 # All processes have X from the beginning, and all get the output. In the forward pass one all-reduce sums the partial
 # results. In the backward pass one all-reduce sums the gradients of X, because each process computes only the part that
 # passes through its own hidden units. Each process already has the whole gradient of the output, which is also the
-# gradient of each partial result. The appendix [02, a closer look](appendix/02_closer_look.ipynb) writes this program
-# by hand with MPI.
+# gradient of each partial result. The appendix [02, a closer look](appendix/02_closer_look.ipynb) writes the same
+# computation by hand with MPI.
 #
 # ## The reference implementation
 #
@@ -651,7 +653,7 @@ reference(Copy, ParallelMLP.forward)
 # | `copy(x, device)` | `Tensor.to`, through which autograd differentiates |
 # | column and row parallel linear | `ColwiseParallel`, `RowwiseParallel` in `torch.distributed.tensor.parallel` |
 # | the two all-reduces of a pair of layers | Megatron-LM's g (forward) and f (backward) |
-# | HalvedNIN | data parallelism; in one process `nn.DataParallel`; lesson 06 |
+# | HalvedNIN | data parallelism; in one process `nn.DataParallel` |
 #
 # 1. Tadao Yamaoka, *Trying several GPUs with Chainer* (in Japanese), 2018,
 #    <https://tadaoyamaoka.hatenablog.com/entry/2018/02/18/124739>
@@ -662,12 +664,12 @@ reference(Copy, ParallelMLP.forward)
 #
 # ## Problems
 #
-# **1.** A step launches 1000 kernels, 8 µs each. One GPU computes for 20 ms in it. What speedup can two GPUs have at
-# most, and what speedup can four have?
+# **1.** A step launches 1000 kernels, and each launch takes the host 8 µs. On one GPU the kernels take 20 ms in total.
+# What speedup can two GPUs have at most, and what speedup can four have?
 #
 # **2.** A transformer has 32 layers and a width h of 4096. Each layer has two pairs (attention and the MLP block) that
-# are cut over 8 GPUs. A step has 8192 tokens, and its activations are bfloat16. The GPUs sum over a ring. How many
-# bytes does each GPU send in the forward and the backward pass?
+# are cut over 8 GPUs. A step has 8192 tokens, and its activations are bfloat16. Each sum uses the ring of lesson 05.
+# How many bytes does each GPU send in the forward and the backward pass together?
 
 # %% tags=["answer"]
 # answer
@@ -681,11 +683,11 @@ print(f"   Each sends 2 n 7/8, so each GPU sends {128 * 2 * n * 7 / 8 / 1e9:.1f}
 # %% [markdown]
 # ## What you found
 #
-# - A copy of a tensor that needs a gradient crosses the link twice, once forward and once backward.
+# - If a copied tensor needs a gradient, the tensor crosses the link forward, and its gradient crosses it backward.
 # - A second GPU does not help while the host's launches take longer than the computation of one GPU.
-# - Two GPUs can be busy for 96 % of the time and save nothing, because each does the work of one.
-# - A column-parallel layer and a row-parallel layer need a single sum in the forward pass, and one in the backward
-#   pass. The wider the layers are, the larger is the speedup.
+# - Two GPUs can be busy for 96 % of the time and save nothing, because each does all the work of one network.
+# - A column-parallel layer and a row-parallel layer together need one sum in the forward pass, and one in the backward
+#   pass. The wider the layers, the larger the speedup.
 # - In PyTorch, `x.to(device)` copies, and `parallelize_module` cuts layers by columns and rows.
 #
-# Next comes [lesson 03](03_split_by_layers.ipynb), which divides a network that does not fit on one GPU by its layers.
+# Next comes [lesson 03](03_split_by_layers.ipynb), which splits by layers a network that does not fit on one GPU.

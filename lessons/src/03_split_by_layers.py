@@ -5,20 +5,21 @@
 #
 # ResNet-50 has 97 MiB of parameters. One training step on ten images of 1024 x 1024 pixels needs 17.0 GiB, more than a
 # Tesla P100 has. In March 2020 Takehiro Ajioka therefore trained it on two of them [1]. He put the first layers on one
-# GPU and the other layers on the second GPU. This is **inter-layer** model parallelism. His article shows what
-# nvidia-smi, NVIDIA's tool to monitor GPUs, printed during the training: 14 637 MiB on the first GPU and 6657 MiB on
-# the second.
+# GPU and the rest on the other. This is **inter-layer** model parallelism. His article shows what nvidia-smi, NVIDIA's
+# tool to monitor GPUs, printed during the training: 14 637 MiB on the first GPU and 6657 MiB on the second.
 #
 # This lesson predicts these numbers without a GPU. Then it asks whether his cut was a good one.
 #
 # After this lesson you can
 #
-# - predict the memory that a training step needs on each GPU, and say why nvidia-smi shows more than the tensors have;
+# - predict the memory that a training step needs on each GPU, and say why nvidia-smi shows more than the tensors
+#   occupy;
 # - choose where to cut a chain of layers, by memory, time and the bytes that cross the cut;
 # - choose between a second GPU, a larger one, checkpoints and **offload** by their prices, and say what checkpoints
 #   change in a network with batch norm;
 # - derive the bytes that a layer of a transformer keeps;
-# - split a network over two GPUs or two processes in PyTorch, and test that it computes the same.
+# - split a network over two GPUs or two processes in PyTorch, and test that it computes the same losses as the whole
+#   network.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
 from mpcourse.course.learner import panel
@@ -49,7 +50,7 @@ P100 = GPUS["Tesla P100-SXM2"]
 # %% [markdown]
 # ## The network does not fit
 #
-# With `dry=True` a virtual GPU holds no values. It needs hardly any memory of your laptop, but it counts every byte
+# With `dry=True` a virtual GPU holds no values. It needs hardly any of your laptop's memory, but it counts every byte
 # that a P100 would hold.
 
 # %%
@@ -86,8 +87,7 @@ with virtual_gpus(1, P100, dry=True) as box:
 # ## Cut in two
 #
 # We cut ResNet-50 where the article did. `ModelParallelResNet50` has the layers up to `layer2` on GPU 0, and the layers
-# from `layer3` on GPU 1. In the forward pass one tensor crosses the cut. In the backward pass its gradient crosses in
-# the other direction.
+# from `layer3` on GPU 1. One tensor crosses the cut forward, and its gradient crosses it backward.
 #
 # **Predict first.** Each GPU has about half of the layers. Does each GPU hold about half of the activations?
 
@@ -111,18 +111,17 @@ assert 0.72 < held[0] / sum(held) < 0.78
 # <details><summary>Why</summary>
 #
 # The first layers have the tensors with the largest height and width, so GPU 0 holds three quarters of the activations.
-# Each GPU reaches its peak at the beginning of its own backward pass. At this moment it still holds all its
-# activations, and it allocates its first gradients. (`cell:4` in the figure is line 4 of the cell that began the
-# operation.)
+# Each GPU reaches its peak at the beginning of its own backward pass, when it still holds all its activations and
+# allocates its first gradients. (`cell:4` in the figure is line 4 of the cell that began the operation.)
 #
 # </details>
 #
 # ## The published table, predicted
 #
-# nvidia-smi shows the memory that the driver has given to a process. This is more than its tensors have. The caching
-# allocator of PyTorch gets memory from the driver in large segments, and it keeps a segment when the tensors in it are
-# freed. All its segments together are the **reserved memory**. The libraries of CUDA need some memory, too, which is
-# called the context. We assume 450 MiB.
+# nvidia-smi shows the memory that the driver has given to a process. This is more than its tensors occupy. PyTorch's
+# caching allocator gets memory from the driver in large segments, and it keeps a segment when the tensors in it are
+# freed. All segments together are the **reserved memory**. CUDA's libraries also need some memory, which is called the
+# context. We assume 450 MiB.
 
 # %%
 peaks = [pair.ledger.peak(i).nbytes for i in (0, 1)]
@@ -142,12 +141,12 @@ print(f"prediction against publication: GPU 0 {off[0]:+.1%}, GPU 1 {off[1]:+.1%}
 
 # %% [markdown]
 # The prediction is 9 % too high for GPU 0 and 4 % too low for GPU 1. The second row is the least certain, because how
-# many segments the allocator keeps depends on the order of all allocations. The appendix
-# [03, memory that nvidia-smi shows](appendix/03_nvidia_smi.ipynb) follows it segment by segment. It also shows that the
-# step would run with the 14 637 MiB that the article reports.
+# many segments the allocator keeps depends on the order of all allocations. The appendix [03, memory that nvidia-smi
+# shows](appendix/03_nvidia_smi.ipynb) follows it segment by segment, and shows that the step would run with the
+# article's 14 637 MiB.
 #
-# nvidia-smi also shows the utilisation of each GPU. It is the share of a sample period in which the GPU executed a
-# kernel. The period is between a sixth of a second and one second, depending on the GPU [2].
+# nvidia-smi also shows the utilisation of each GPU, the share of a sample period in which it executed a kernel. The
+# period is between a sixth of a second and one second, depending on the GPU [2].
 #
 # **Predict first.** Take a whole training step as the period. What is the largest possible sum of the two GPUs'
 # utilisations?
@@ -169,10 +168,10 @@ assert 0.9 < sum(utilisation) <= 1 < sum(TWO_P100.utilisation) / 100
 # <details><summary>Why</summary>
 #
 # GPU 1 needs what GPU 0 computes, and in the backward pass GPU 0 needs what GPU 1 computes. So one GPU always waits for
-# the other, and over a step the sum is at most 100 %. The published sum, 128 %, therefore cannot be a mean over whole
-# steps. A step takes about as long as a sample period, so one reading shows only a part of a step. The published power
-# says which part: of at most 300 W, GPU 0 took 46 W and GPU 1 took 241 W. At that moment GPU 1 computed and GPU 0
-# waited. This single reading neither confirms our prediction nor refutes it.
+# the other, and over a step, as over any period, the sum is at most 100 %. The published sum is 128 %, so the two
+# readings cannot cover the same period. A period can be shorter than a step, so a reading may show only a part of a
+# step. The published power suggests which part. Of the 300 W that each GPU may draw, GPU 0 drew 46 W and GPU 1 drew 241
+# W, so GPU 1 was computing and GPU 0 was waiting. These readings neither confirm our prediction nor refute it.
 #
 # </details>
 #
@@ -202,10 +201,10 @@ with virtual_gpus(1, LARGE, dry=True) as box:
 print("equal seconds:", balance([c.seconds for c in costs], 2))
 
 # %% [markdown]
-# The cut for equal seconds has 7 and 11 layers. The article's cut, 8 and 10, comes close to it.
+# The cut for equal time puts 7 layers on GPU 0 and 11 on GPU 1. The article's cut, 8 and 10, is close.
 #
-# **Predict first.** The memory was short, not the time. Is the cut for equal memory earlier or later than the
-# article's? And is it enough to know what the forward pass keeps, if the peak of a whole step is to be small?
+# **Predict first.** Memory was scarce, not time. Is the cut for equal memory earlier or later than the article's? And
+# to make the peak of a whole step small, is it enough to know what the forward pass keeps?
 
 # %% tags=["answer"]
 # answer
@@ -238,15 +237,16 @@ assert largest[8] > 1.35 * largest[best]
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The first layers keep the largest tensors, so the cut for equal memory comes much earlier: 4 layers and 14. We trained
-# with all 17 cuts, and this cut also has the smallest peak of a whole step. Here the balance of what the forward pass
-# keeps is enough, because activations are most of each peak.
+# The first layers keep the largest tensors, so the cut for equal memory comes much earlier: 4 layers and 14. Of all 17
+# cuts, this one also has the smallest peak of a whole step. Here it is enough to balance what the forward pass keeps,
+# because activations make up most of each peak.
 #
 # </details>
 #
-# What does the better cut cost? The two GPUs never compute at the same time, so the time of all computing is the same
+# What does the better cut cost? The two GPUs never compute at the same time, so the total computing time is the same
 # for every cut. Only the copy differs. An earlier cut sends a larger activation, so a slow link makes it expensive. The
-# stem is an exception: its max pooling halves height and width, and there are few channels yet.
+# stem is an exception: its output is small, because max pooling halves height and width and there are still few
+# channels.
 
 # %%
 slow = {}
@@ -288,17 +288,17 @@ plot.sliders(try_it, layers_on_gpu_0=list(found), batch=[2, 4, 10, 12, 16], link
 # !mpcourse check e03_balance
 
 # %% [markdown]
-# ## Other ways out of a full GPU
+# ## Other remedies for a full GPU
 #
-# There are four ways out of a full GPU besides a second GPU, and a formula gives the price of each.
+# Besides a second GPU, there are four remedies when a GPU's memory is full. Each has a price.
 #
 # - **A larger device.** Ajioka's article names TPUs. The step that is too large for a P100 needs about a fifth of the
-#   memory of an A100 with 80 GB. The step is faster there, too, and the price is the price of the device.
+#   memory of an A100 with 80 GB. The step is also faster there, but the larger device costs more money.
 # - **Activation checkpointing** keeps only the input of each block. When the backward pass needs the other activations
 #   of a block, it runs the forward pass of this block again (Tianqi Chen and others, *Training Deep Nets with Sublinear
 #   Memory Cost*, 2016, <https://arxiv.org/abs/1604.06174>). The price is one more forward pass.
-# - **Offload** copies activations to the host's memory in the forward pass, and back in the backward pass. In PyTorch
-#   `save_on_cpu` does so. If n bytes are offloaded, the copies take 2 n / b seconds on a link of b bytes per second.
+# - **Offload** copies activations to the host's memory in the forward pass, and back in the backward pass. PyTorch's
+#   `save_on_cpu` does this. If n bytes are offloaded, the copies take 2 n / b seconds on a link of b bytes per second.
 # - **Unified memory** also uses the host's memory, but the driver decides which pages move, and when. Ajioka's article
 #   links to a description for Chainer [3]. If the GPU's memory is too small by n bytes, at least n bytes must leave it
 #   and return, which takes at least 2 n / b seconds. Virtual GPUs have no unified memory, so we compute only this
@@ -319,9 +319,9 @@ class Offloaded(nn.Sequential):
 
 
 # %% [markdown]
-# **Predict first.** The step needs 17.0 GiB, and tensors can have 15.6 GiB on a P100. It fits if every block has a
-# checkpoint. It also fits if only the stem is offloaded. Which of the two is faster? A step takes 0.8 s without either,
-# and the stem's 2.5 GB travel at 5.4 GB/s between the GPU and ordinary memory of the host (PCIe 3.0).
+# **Predict first.** The step needs 17.0 GiB, but a P100 has only 15.6 GiB for tensors. It fits if every block is
+# checkpointed. It also fits if only the stem is offloaded. Which of the two is faster? A step takes 0.8 s without
+# either, and the stem's 2.5 GB travel at 5.4 GB/s between the GPU and ordinary memory of the host (PCIe 3.0).
 
 # %% tags=["answer"]
 # answer
@@ -359,10 +359,10 @@ None
 # <details><summary>Why</summary>
 #
 # Checkpoints are faster. The forward pass is about a third of a step, so a second one makes the step about a third
-# longer. The peak falls to 5.1 GiB. Offload of the stem takes 2 x 2.5 GB / 5.4 GB/s = 0.9 s, more than the whole step
-# before. Pinned memory (12 GB/s) would make it cheaper, and so would copies that run beside the kernels, which
-# `save_on_cpu` does not have. It also copies a tensor twice if two operations save it, as ReLU and max pooling do in
-# the stem.
+# longer. The peak falls to 5.1 GiB. Offloading the stem takes 2 x 2.5 GB / 5.4 GB/s = 0.9 s, more than a whole step
+# without it. Pinned memory (12 GB/s) would make it cheaper. So would copies that run at the same time as the kernels,
+# but `save_on_cpu` makes no such copies. It also copies a tensor twice if two operations save it, as ReLU and max
+# pooling do in the stem.
 #
 # </details>
 #
@@ -387,8 +387,9 @@ assert choices["one GPU, stem offloaded"][1] < (P100.memory - P100.context) / Gi
 assert 4.5 < 80 / plain_peak < 5
 
 # %% [markdown]
-# **Predict first.** A checkpointed step computes the same gradients. Is the network the same after the step? Think of
-# batch norm, which changes its running mean by 10 % in each forward pass.
+# **Predict first.** A checkpointed step computes the same gradients. Is the network after the step the same as it would
+# be without checkpoints? Think of batch norm, whose running mean moves 10 % of the way to the batch's mean in each
+# forward pass.
 
 # %% tags=["answer"]
 # answer
@@ -406,19 +407,19 @@ print(f"running mean with checkpoint / without: {(twice[1].running_mean / plain[
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Batch norm runs forward twice for each batch, so it changes its running statistics twice. The running mean moves by
-# 1 - 0.9² = 19 % toward the batch's mean, and not by 10 %. Training does not use the running statistics, but evaluation
-# does. A `momentum` of 1 - √0.9 = 0.0513 restores the 10 %. Layer norm keeps no statistics, so checkpoints do not
-# change it. Dropout draws the same numbers again, because `checkpoint` restores the state of the random numbers.
+# Batch norm runs forward twice for each batch, so it changes its running statistics twice. The running mean moves 1 -
+# 0.9² = 19 % of the way, not 10 %. Only evaluation uses the running statistics. A `momentum` of 0.0513 (1 - √0.9)
+# restores the 10 %. Layer norm keeps no statistics, so checkpoints do not change it. Dropout draws the same numbers
+# again, because `checkpoint` restores the state of the random number generator.
 #
 # </details>
 #
 # ## The activations of a transformer
 #
-# The course's small GPT (`mpcourse.models.gpt`) has the layers of GPT-2. A layer mixes the tokens of a sequence by
-# attention, and then changes each token by an MLP. Let s be the number of tokens in a sequence, b the number of
-# sequences, h the width (numbers per token) and a the number of attention heads. In bfloat16 a number has 2 bytes. The
-# forward pass of one layer keeps
+# The layers of the course's small GPT (`mpcourse.models.gpt`) are built like those of GPT-2. A layer mixes the tokens
+# of a sequence by attention, and then changes each token by an MLP. Let s be the number of tokens in a sequence, b the
+# number of sequences, h the width (numbers per token) and a the number of attention heads. In bfloat16 a number has 2
+# bytes. The forward pass of one layer keeps
 #
 # | operation | keeps | bytes, divided by s b h |
 # |---|---|---|
@@ -429,9 +430,9 @@ print(f"running mean with checkpoint / without: {(twice[1].running_mean / plain[
 # | GELU and second linear layer | their inputs, which are 4 h wide | 8 + 8 |
 #
 # Together these are 32 s b h bytes. Korthikanti and others count 34 s b h, because their layer also has a dropout after
-# attention and another after the MLP, each with a mask of one byte a number. Their attention computes a matrix of s x s
-# weights for each head. It keeps the weights (2 bytes), a mask (1) and the weights after dropout (2), 5 a s² b bytes
-# together. Their formula for a layer is
+# attention and another after the MLP, and each keeps a mask of one byte per number. Their attention computes a matrix
+# of s x s weights for each head. It keeps the weights (2 bytes), a mask (1) and the weights after dropout (2), 5 a s² b
+# bytes together. Their formula for a layer is
 #
 # $$s b h \left(34 + \frac{5 a s}{h}\right)$$
 #
@@ -462,7 +463,7 @@ def kept(layer, s, h=4096, heads=32):
 
 # %% [markdown]
 # **Predict first.** A layer has h = 4096 and a = 32. The sequences become four times as long, 8192 tokens instead of
-# 2048. How many times as many bytes does the layer keep with the matrix, and how many with fused attention?
+# 2048. By what factor do the kept bytes grow if attention keeps its matrix, and by what factor if attention is fused?
 
 # %% tags=["answer"]
 # answer
@@ -494,8 +495,8 @@ for s in (2048, 8192):
 #
 # ## Is it the same network?
 #
-# A split, in contrast, must change nothing. We train a small network for three steps, whole on the CPU and split over
-# three virtual GPUs, and compare all bits of the losses.
+# A split must not change what the network computes. We train a small network for three steps, whole on the CPU and
+# split over three virtual GPUs, and compare all bits of the losses.
 
 # %%
 def small_network():
@@ -554,9 +555,9 @@ with virtual_gpus(2):
     print(losses_of(TwoParts(model, 3), data, "vgpu:0", "vgpu:1") == wanted)
 
 # %% [markdown]
-# If each GPU has a process of its own, perhaps on another machine, autograd cannot follow the tensor. Rank 0 then sends
-# the activation as a message and receives its gradient. Rank 1 does the opposite. Here two real processes run the
-# program with gloo, PyTorch's library for messages between CPUs.
+# If each GPU has a process of its own, autograd cannot follow the tensor. Rank 0 then sends the activation as a message
+# and receives its gradient. Rank 1 receives the activation and sends its gradient. The next program runs in two real
+# processes with gloo, PyTorch's library for messages between CPUs.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -599,7 +600,7 @@ assert said == [str(wanted)]
 said
 
 # %% [markdown]
-# The two processes print the same losses as the whole network, bit for bit.
+# The losses equal those of the whole network, bit for bit.
 #
 # ## The reference implementation
 #
@@ -619,12 +620,12 @@ reference(ModelParallelResNet50)
 # | `split(model, sizes, devices)` | `torch.distributed.pipelining.SplitPoint`, `pipe_split` |
 # | `balance` | [torchgpipe](https://arxiv.org/abs/2004.09910)'s `balance_by_time` and `balance_by_size` |
 # | checkpointing | activation checkpointing, `torch.utils.checkpoint`; "recompute" in Megatron-LM |
-# | `save_on_cpu` | CPU offloading in Transformer Engine, which copies beside the kernels |
+# | `save_on_cpu` | CPU offloading in Transformer Engine, which copies while kernels run |
 # | unified memory | `cudaMallocManaged`, by a `CUDAPluggableAllocator` |
 # | memory kept by the allocator | reserved memory; `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` |
 #
-# To predict the memory of a model of your own, run
-# `mpcourse predict file.py:make_model --batch 10 3 1024 1024 --gpus 2 --cut layer2`.
+# To predict the memory of your own model, run `mpcourse predict file.py:make_model --batch 10 3 1024 1024 --gpus 2
+# --cut layer2`.
 #
 # 1. Takehiro Ajioka, *PyTorchで大きなネットワークを複数のGPUに分散して学習する* (How to train a large network in
 #    parts on several GPUs with PyTorch), 2020, <https://qiita.com/takeajioka/items/26439b848f66f43bb1d3>
@@ -636,13 +637,14 @@ reference(ModelParallelResNet50)
 #
 # ## Problems
 #
-# **1.** A language model has 70 billion parameters of 2 bytes, and is cut in two on two A100 with 80 GB each. For each
-# token that it generates, each GPU reads all its parameters once, at 2 TB/s, and 8192 numbers of 2 bytes cross the cut
-# at 25 GB/s. How long does a token take at least? Would a third GPU make it faster?
+# **1.** A language model has 70 billion parameters of 2 bytes, and one half of its layers is on each of two A100 GPUs
+# with 80 GB. For each token that it generates, each GPU reads all its parameters once, at 2 TB/s, and 8192 numbers of 2
+# bytes cross the cut at 25 GB/s. What is the shortest possible time per token? Would a third GPU shorten it?
 #
 # **2.** GPT-3 has 96 layers, h = 12288 and a = 96. How many bytes of activations does one sequence of 2048 tokens need
-# in bfloat16, with the paper's formula, with fused attention and no dropout, and with a checkpoint at each layer?
-# (Sizes: Tom Brown and others, *Language Models are Few-Shot Learners*, 2020, <https://arxiv.org/abs/2005.14165>.)
+# in bfloat16 (a) by the paper's formula, (b) with fused attention and without dropout, and (c) with a checkpoint at
+# each layer? (Sizes: Tom Brown and others, *Language Models are Few-Shot Learners*, 2020,
+# <https://arxiv.org/abs/2005.14165>.)
 
 # %% tags=["answer"]
 # answer
@@ -658,14 +660,15 @@ print(f"checkpoints 96 * {2 * sbh / 1e9:.2f} GB + one layer = {(96 * 2 * sbh) / 
 # %% [markdown]
 # ## What you found
 #
-# - Activations fill the memory in this lesson. nvidia-smi shows more than the tensors have, because the allocator keeps
-#   segments and the CUDA context needs memory, too.
+# - Activations fill the memory in this lesson. nvidia-smi shows more memory than the tensors occupy, because the
+#   allocator keeps segments and the CUDA context needs memory, too.
 # - The cut for equal activations is earlier than the cut for equal time. An earlier cut sends more bytes, which only a
 #   fast link makes cheap.
-# - Checkpoints cost one more forward pass, offload two copies of what is offloaded, and unified memory at least two
-#   copies of what does not fit. Checkpoints run batch norm forward twice, so its running statistics change.
+# - Checkpoints cost one more forward pass. Offload costs two copies of what is offloaded, and unified memory at least
+#   two copies of what does not fit. Checkpoints run batch norm forward twice, so its running statistics change.
 # - A layer of a transformer keeps s b h (34 + 5 a s / h) bytes. Fused attention removes the term that grows with s².
-# - A split computes the same losses, bit for bit, in one process by `.to` and in two processes by messages.
+# - A split network computes the same losses as the whole one, bit for bit, in one process with `.to` and in two
+#   processes with messages.
 #
 # The appendix [03, a U-Net on two GPUs](appendix/03_unet.ipynb) cuts a network that is not a chain.
 #
