@@ -17,10 +17,10 @@
 #
 # After this lesson you can
 #
-# - write a parameter server, and say how stale each gradient is that it receives;
-# - choose a way to deal with stragglers by the time until an accuracy is reached, and not by throughput;
+# - write a parameter server, and say how stale each received gradient is;
+# - choose a way to deal with stragglers by the time to reach a given accuracy, and not by throughput;
 # - compute the load of a server's link, and divide a model among several servers;
-# - train ranks in PyTorch that average their parameters seldom, and say after which steps they do so.
+# - train in PyTorch so that the ranks average their parameters only rarely, and say after which steps.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
 from mpcourse.course.learner import panel
@@ -110,8 +110,8 @@ assert abs(synchronous[1] / (0.04 * 320 / 8) - 1) < 0.01 and abs(asynchronous[1]
 # counts them. With each answer it notes the number of its updates so far. When the worker's next gradient arrives, it
 # compares this number with the current one.
 #
-# The answer below shows the first 150 ms of both trainings. Each bar is the computation of one gradient, and contains
-# the gradient's staleness.
+# The answer below shows the first 150 ms of both runs. Each bar is the computation of one gradient, and shows the
+# gradient's staleness.
 #
 # **Predict first.** Which numbers appear in the bars of the slow worker, rank 1, in synchronous and in asynchronous
 # training?
@@ -142,10 +142,9 @@ assert [number for number, _ in Counter(asynchronous[0].staleness()).most_common
 # slow worker's gradients have a staleness of 28. Only its first one has 21, because it arrives shortly before the
 # fourth gradients of the others.
 #
-# The fast workers take turns, so most of their gradients have a staleness of 6. In every fourth round the slow
-# worker's gradient comes in between, and the staleness is 7. (All workers begin with the same weights. Therefore the
-# first seven gradients have the staleness 0 to 6, in the order of their arrival.) With p equally fast workers the
-# staleness is p - 1.
+# The fast workers take turns, so most of their gradients have a staleness of 6. In every fourth round the slow worker's
+# gradient comes in between, and the staleness is 7. (All workers begin with the same weights, so the first seven
+# gradients have a staleness of 0 to 6.) With p equally fast workers the staleness is p - 1.
 #
 # </details>
 #
@@ -157,11 +156,11 @@ assert [number for number, _ in Counter(asynchronous[0].staleness()).most_common
 # %% [markdown]
 # ## What staleness costs
 #
-# More workers of equal speed have a larger staleness. The next cell shows trainings with 1 to 16 workers, which use
-# 320 gradients in all, at three learning rates. Trainings that differ only in their seed differ by several points, so
-# each point is the mean of 20 seeds. In the figures of this lesson a band or a bar has two standard errors to each
-# side. In the tables `+-` is one standard error. The trainings take some minutes; `lessons/studies/staleness.py` made
-# them.
+# With more workers of equal speed the gradients are staler. The next cell shows runs with 1 to 16 workers at three
+# learning rates. Each run uses 320 gradients. Runs that differ only in their seed differ by several points of accuracy,
+# so the figure shows means of 20 seeds. In this lesson's figures a band or an error bar extends two standard errors to
+# each side of the mean. In the tables `+-` is one standard error. We made the runs beforehand with
+# `lessons/studies/staleness.py`.
 #
 # **Predict first.** Which of the rates 0.05, 0.1 and 0.2 is the best without staleness? Which is the best at a
 # staleness of 15?
@@ -192,13 +191,13 @@ assert 10 < best[0] - best[7] < 13
 # <details><summary>Why</summary>
 #
 # Without staleness the largest of the three rates is the best, and at a staleness of 15 the smallest. A stale gradient
-# corrects an error that other updates have already corrected. So the weights move too far, and with a larger rate they
-# move farther. A smaller rate helps, but it learns less from 320 gradients, as the left end of the figure shows. Even
-# at the best of the three rates a staleness of 7 costs about 11 points here.
+# corrects an error that other updates have already corrected. So the weights move too far, and farther with a larger
+# rate. A smaller rate helps, but then the model learns less from 320 gradients, as the left end of the figure shows.
+# Even at the best of the three rates a staleness of 7 costs about 10 points here.
 #
 # </details>
 #
-# So throughput alone says little. The talk warned of benchmarks that publish a throughput without a learning curve.
+# So throughput alone says little. The talk warned against benchmarks that report throughput without a learning curve.
 #
 # ## Five ways to deal with a straggler
 #
@@ -209,15 +208,17 @@ assert 10 < best[0] - best[7] < 13
 # - **Backup workers** [2]: an update is the mean of the first seven gradients that arrive. The server drops the
 #   eighth, so it never uses the slow worker's examples, and no gradient is stale.
 # - Asynchronous: each gradient is an update.
-# - **Bounded staleness** [3]: a worker waits before it begins a step while it is more than two steps ahead of the
-#   slowest worker. The bound counts a worker's steps. Meanwhile the seven others may make 21 updates.
+# - **Bounded staleness** [3]: a worker waits as long as it is more than two steps ahead of the slowest worker. The
+#   bound counts steps, not updates: during one step of the slowest worker the seven others may each take three steps,
+#   which makes 21 updates.
 # - **Local SGD**: without a server, each rank trains alone for four steps. Then an all-reduce averages the parameters
 #   of all ranks.
 #
 # The learning rate is 0.1 if an update is one gradient, and 0.8 if it is a mean of seven or eight. Local SGD also uses
 # 0.8. We did not tune these rates, so a difference of a point may come from the rate.
 #
-# The sliders show the four ways that have a server. Choose how slow rank 1 is, and see how stale the gradients become.
+# With the sliders, choose one of the four ways that use a server and how slow rank 1 is, and see how stale the
+# gradients become.
 
 # %% tags=["nbval-ignore-output"]
 POLICIES = {
@@ -235,11 +236,10 @@ def try_it(policy="bounded staleness 2", slow_ms=40):
 plot.sliders(try_it, policy=list(POLICIES), slow_ms=[10, 20, 40, 80, 160])
 
 # %% [markdown]
-# We trained each way with 40 seeds, and measured the accuracy after every 32 gradients. The answer below shows what a
-# training needs until a measurement first reaches 85 %.
+# We trained each way with 40 seeds, and measured the accuracy after every 32 gradients. The answer below shows how many
+# updates, gradients and seconds each way needs until the measured accuracy first reaches 85 %.
 #
-# **Predict first.** We can count what a training needs in updates, in gradients or in seconds. In which of these three
-# counts are the five ways most alike?
+# **Predict first.** Do the five ways differ least in updates, in gradients or in seconds?
 
 # %% tags=["answer"]
 # answer
@@ -267,17 +267,17 @@ assert [round(means["seconds"][name], 1) for name in named] == [1.4, 0.4, 0.4]
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# All ways learn from gradients of the same batch size, so they are most alike in gradients. Still the asynchronous way
-# needs 1.4 times as many as bounded staleness, because its gradients are staler. In updates the ways differ most,
-# because an asynchronous update consists of one gradient and a synchronous one of eight. In seconds the order changes.
-# With a backup worker or asynchronously a training reaches 85 % in about 0.4 s. The synchronous way needs 1.4 s,
-# because each of its updates waits for the slow worker.
+# All ways use gradients of the same batch size, so they differ least in the number of gradients. Still the asynchronous
+# way needs 1.4 times as many as bounded staleness, because its gradients are staler. The ways differ most in updates,
+# because an asynchronous update uses one gradient and a synchronous update uses eight. With a backup worker or with
+# asynchronous updates, training reaches 85 % in about 0.4 s. The synchronous way needs 1.4 s, because each of its
+# updates waits for the slow worker.
 #
 # </details>
 #
-# The next table has the times of the whole trainings and the accuracies at the end. It compares four ways with the
-# synchronous way. The more differences we test, the more likely chance alone makes one of them look real. So each of
-# the four tests may err in only a quarter of 5 % of all cases (**Bonferroni correction**).
+# The next table lists how long the whole runs took, and their accuracy at the end. The more differences we test, the
+# more likely chance alone makes one of them look real. So each of the four comparisons with the synchronous way may
+# report a difference by chance in at most 5 % / 4 = 1.25 % of all cases (**Bonferroni correction**).
 
 # %%
 def table(ways):
@@ -302,16 +302,17 @@ assert {name for name, differs in corrected.items() if differs} == {"local SGD, 
 assert {name for name in plain if plain[name] != corrected[name]} == {"asynchronous", "bounded staleness 2"}
 
 # %% [markdown]
-# At the end only local SGD differs from the synchronous way by this test, by 1.2 points. The asynchronous way is 1.4
-# points lower, but this may be chance. Without the correction we would have called it worse, and bounded staleness
-# better. A test that finds no difference does not prove that two ways are equal. With 40 seeds it can miss a
+# By this test only local SGD differs from the synchronous way at the end: it is 1.2 points lower. The asynchronous way
+# is 1.4 points lower, but this may be chance. Without the correction we would have called it worse, and bounded
+# staleness better. A test that finds no difference does not prove that two ways are equal. With 40 seeds it can miss a
 # difference of a point.
 #
-# If one machine is always slow, bounded staleness and local SGD proceed at its speed in the long run. Delays that come
-# and go are different. In the next trainings each step of each worker takes 40 ms with a probability of a quarter, and
-# 10 ms otherwise. Each seed draws its own delays.
+# If one machine is always slow, bounded staleness and local SGD proceed at its speed in the long run. Now let the
+# delays be random: each step of each worker takes 40 ms with a probability of a quarter, and 10 ms otherwise. Each seed
+# draws its own delays.
 #
-# **Predict first.** Which of the five ways end sooner now than with one slow worker, and which end later?
+# **Predict first.** With which of the five ways does training now end sooner than with one slow worker, and with which
+# later?
 
 # %% tags=["answer"]
 # answer
@@ -342,14 +343,14 @@ assert abs(mean(at_random["synchronous"].took) / (80 * (0.01 + 0.03 * waits)) - 
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Bounded staleness and local SGD end much sooner than before, and the synchronous way ends a little sooner. The
-# asynchronous way and the way with a backup worker end later, because there are more slow steps now.
+# With bounded staleness and local SGD, training ends much sooner than before, and with synchronous updates a little
+# sooner. Asynchronous training and training with a backup worker end later, because there are more slow steps now.
 #
-# The asynchronous way advances at the speed of a worker's mean step, 17.5 ms. The synchronous way takes twice as long,
+# In asynchronous training each worker takes 17.5 ms a step on average. Synchronous training takes twice as long,
 # because at least one of eight workers is slow with a probability of 1 - 0.75⁸ = 90 %. The other ways lie in between.
 # With bounded staleness a worker waits only for workers that are more than two steps behind. In local SGD all ranks
-# wait after every four steps, and the sum of four steps varies less, in proportion, than one step. With a backup
-# worker an update waits only if two workers are slow, but it uses seven gradients, so more updates are needed.
+# wait after every four steps, and relative to its mean the sum of four steps varies less than one step. With a backup
+# worker an update waits only if at least two workers are slow, but it uses seven gradients, so more updates are needed.
 #
 # </details>
 #
@@ -364,8 +365,8 @@ assert abs(mean(at_random["synchronous"].took) / (80 * (0.01 + 0.03 * waits)) - 
 # ## The server's link
 #
 # In each step the server receives p gradients and sends p answers. The next cell runs synchronous steps in which
-# computing takes no time. The model is an MLP with 784 inputs, two layers of 300 units and 10 outputs, in all 1.3 MB.
-# Each rank has a link of 10 Gbit/s, which carries 1.18 GB/s in each direction (lesson 05).
+# computing takes no time. The model is an MLP with 784 inputs, two hidden layers of 300 units and 10 outputs. Its
+# parameters take 1.3 MB. Each rank has a link of 10 Gbit/s, which carries 1.18 GB/s in each direction (lesson 05).
 
 # %%
 def exchange(workers, servers=1, how="even", updates=3):
@@ -412,10 +413,10 @@ assert max(by_ring) < 3 * one_way
 
 # %% [markdown]
 # One might expect that a step takes as long as 2 p messages of the model's size, p gradients and then p answers. But a
-# link carries both directions at once. When the first worker has its answer, its next gradient travels to the server
-# while the second answer travels to its worker. So a step takes as long as p + 1 messages. A ring all-reduce (lesson
-# 05) moves less than two such messages over each link, whatever the number of ranks. Only its latencies grow with this
-# number.
+# link carries messages in both directions at once. When the first worker has its answer, its next gradient travels to
+# the server while the second worker's answer is sent. So a step takes as long as p + 1 messages. A ring all-reduce
+# (lesson 05) moves less than two such messages over each link, whatever the number of ranks. Only its latencies grow
+# with this number.
 #
 # Several servers can share the load, if each of them holds a part of the model. TensorFlow assigned whole parameters
 # to servers [**round-robin**](https://tensorflow.org/versions/r1.15/api_docs/python/tf/train/replica_device_setter):
@@ -458,24 +459,24 @@ assert in_use[4] < 0.3 < 0.5 < in_use[3]
 # two. Four or five are no faster than three, because one server holds the 235,200 weights of the first layer, and all
 # ranks wait for it.
 #
-# With equal cuts two servers are faster than one. With five servers equal cuts become slower again, although each
-# server's link is in use for less than 30 % of the time. A message needs the links of its sender and of its receiver
-# at once. The more servers there are, the more often one of these two links is busy with another message.
+# With equal cuts two servers are faster than one. Five are slower than four, although each server's link is in use for
+# less than 30 % of the time. A message needs the links of its sender and of its receiver at once. The more servers
+# there are, the more often one of these two links is busy with another message.
 #
 # </details>
 #
-# The talk gave no reason why an even number of servers was slow. This is a reason that fits two servers, but not four.
-# Later TensorFlow offered a strategy that assigns parameters by their size.
+# The talk gave no reason why an even number of servers was slow. Round-robin explains it for two servers, but not for
+# four. Later TensorFlow offered a strategy that assigns parameters by their size.
 #
 # ## Fewer messages, or later ones
 #
-# Two further ways do without a server. **Post-local SGD** [4] averages gradients in the first steps, in which the
-# model changes fast, and goes on with local SGD. With ChainerMN's **double buffering** the all-reduce of one step's
-# gradients runs while the ranks compute the next gradients. So each update applies the gradients of the step before,
-# and their staleness is 1.
+# Two further ways do without a server. **Post-local SGD** [4] averages gradients in the first steps, in which the model
+# changes fast, and then uses local SGD. With ChainerMN's **double buffering** the all-reduce of one step's gradients
+# runs while the ranks compute the next gradients. So each update applies the gradients of the step before, and their
+# staleness is 1.
 #
-# In the next cell four ranks have links of 1 Gbit/s, which carry 118 MB/s. The gradients have 0.89 MB, and a ring
-# all-reduce sends 3/2 of them. A step computes for 20 ms.
+# In the next cell four ranks have links of 1 Gbit/s, which carry 118 MB/s. The gradients take 0.89 MB, and in a ring
+# all-reduce each rank sends 3/2 of this. Computing a step takes 20 ms.
 
 # %%
 def locally(make, ranks=4, steps=32, widths=(64, 600, 300, 10), rate=0.2):
@@ -518,13 +519,13 @@ gradients = 4e-3 * sum(p.numel() for p in mlp((64, 600, 300, 10)).parameters())
 assert round(gradients / 1e3, 2) == 0.89 and round(kB["an all-reduce after each step"] - 1.5 * gradients) == 56
 
 # %% [markdown]
-# The all-reduce takes 3/2 x 0.89 MB / 118 MB/s = 11.3 ms and some latency. After the computation it makes a step of 32
-# ms. With double buffering it overlaps with the next computation, so a step takes little more than 20 ms. The buckets
-# of lesson 06 overlap as well, within one step and without staleness, but nothing hides the all-reduce of the last
-# bucket. Local SGD does not overlap, but it makes fewer all-reduces.
+# The all-reduce takes 3/2 x 0.89 MB / 118 MB/s = 11.3 ms, plus some latency. If it begins after the computation, a step
+# takes 32 ms. With double buffering it overlaps with the next computation, so a step takes little more than 20 ms. The
+# all-reduces of lesson 06's buckets also overlap with computation, in the same step and without staleness, but nothing
+# hides the last of them. Local SGD hides none of its all-reduces, but makes fewer.
 #
 # What does double buffering cost? We trained eight ranks on the digits with and without it, with 40 seeds at each of
-# three learning rates. The table makes three comparisons.
+# three learning rates.
 
 # %%
 print("rate of the mean     no delay             double buffering     no delay minus double buffering")
@@ -546,17 +547,17 @@ assert difference(late[0.2], late[0.8], True, comparisons=3).low > 20
 assert [round(cost.mean) for cost in costs] == [1, 6, 38]
 
 # %% [markdown]
-# At a rate of 0.2 the delay of one step costs a point, at 0.4 six points, and at 0.8 nearly forty. Single trainings at
-# 0.8 also differ widely. The mean of eight gradients allows a large rate only if it is applied at once. Without the
-# delay 0.8 is the best of the three rates, and with it 0.2 and 0.4 are far better. So double buffering needs a
-# learning rate of its own.
+# At a rate of 0.2 the delay of one step costs a point, at 0.4 six points, and at 0.8 nearly forty. Single runs at 0.8
+# with the delay also differ widely. The mean of eight gradients allows a large rate only if it is applied at once.
+# Without the delay 0.8 is the best of the three rates, and with the delay 0.2 and 0.4 are far better. So double
+# buffering needs a learning rate of its own.
 #
 # ## The same in PyTorch
 #
-# In PyTorch three parts together make post-local SGD. A hook of `DistributedDataParallel` averages gradients in the
+# In PyTorch, post-local SGD consists of three parts. A hook of `DistributedDataParallel` averages gradients in the
 # first steps only. An averager decides after which steps the parameters are averaged. An optimizer calls the averager
-# after each of its steps. Here two real processes run the program with gloo, PyTorch's library for messages between
-# CPUs. They compute what our `LocalOptimizer` computes on virtual ranks.
+# after each of its steps. Here two real processes run the program with gloo. They compute what our `LocalOptimizer`
+# computes on virtual ranks.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -600,17 +601,17 @@ print("the sum of all squared weights is equal, bit for bit")
 # %% [markdown]
 # Check three settings.
 #
-# - `PeriodicModelAverager` averages after steps `warmup_steps` + 1, `warmup_steps` + 1 + `period`, and so on. With the
-#   8 steps of the hook alone it would average after a single local step, and then after every fourth. Our
-#   `LocalOptimizer` averages after four local steps first, so the averager gets 8 + 3.
+# - `PeriodicModelAverager` averages after steps `warmup_steps` + 1, `warmup_steps` + 1 + `period`, and so on. With
+#   `warmup_steps=8`, the steps of the hook, it would first average after a single local step, and then after every
+#   fourth. Our `LocalOptimizer` first averages after four local steps, so we give the averager 8 + 3.
 # - With `post_local_gradient_allreduce=True`, the default, the ranks of one machine go on averaging their gradients in
-#   every step. Only the averages between machines become rare.
+#   every step. Only averaging between machines becomes less frequent.
 # - Without the hook `DistributedDataParallel` averages all gradients in every step, and local SGD saves nothing.
 #
-# PyTorch has no parameter server of its own. `dist.recv(x)` without a source is what one needs to write it: with gloo
-# the call receives from the rank that sends first, and returns this rank's number. The appendix [07, a real
-# server](appendix/07_real_server.ipynb) does so. There the order of arrival changes from run to run, and with it the
-# result, so an error may not come again.
+# PyTorch has no parameter server of its own. To write one, call `dist.recv(x)` without a source: with gloo it receives
+# from the rank that sends first, and returns this rank's number. The appendix [07, a real
+# server](appendix/07_real_server.ipynb) contains such a server. There the order of arrival and thus the result change
+# from run to run, so an error may not be reproducible.
 #
 # ## The reference implementation
 #
@@ -634,14 +635,14 @@ reference(AsynchronousTurn, BoundedTurn)
 # | `LocalOptimizer` | PyTorch's post-local SGD; [federated averaging](https://arxiv.org/abs/1602.05629); DiLoCo [6] |
 # | `DoubleBufferedOptimizer` | ChainerMN; the delay of one step in [PipeDream-2BW](https://arxiv.org/abs/2006.09503) |
 #
-# DiLoCo also has an outer optimizer. It treats the ranks' mean change since the last average as a gradient, and takes
-# a step with momentum. Federated averaging has none.
+# DiLoCo also has an outer optimizer. It treats the mean change of the ranks' parameters since they were last averaged
+# as a gradient, and takes a step with momentum. Federated averaging has none.
 #
 # Today most training is synchronous. Links have become faster and machines more alike, and results have to be
-# reproducible. Where links are slow, as between continents, ranks average seldom.
+# reproducible. Where links are slow, as between continents, ranks average their parameters only rarely.
 #
 # 1. Takuya Akiba, *chainerMNによる分散学習* (Distributed training with ChainerMN), a talk on YouTube, 2017. We
-#    know it from a listener's notes and have no address.
+#    know it only from a listener's notes, and have no link to the video.
 # 2. Jianmin Chen and others, *Revisiting Distributed Synchronous SGD*, 2016, <https://arxiv.org/abs/1604.00981>
 # 3. Qirong Ho and others, *More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server*, 2013,
 #    <https://proceedings.neurips.cc/paper/2013/hash/b7bb35b9c6ca2aee2df08cf09d7016c2-Abstract.html>
@@ -653,13 +654,14 @@ reference(AsynchronousTurn, BoundedTurn)
 #
 # ## Problems
 #
-# **1.** Each of 1000 workers is slow in a step with a probability of 1 %, independently of the others. In what share
-# of the steps does synchronous training wait? How many backup workers let it wait in at most 5 % of the steps?
+# **1.** Each of 1000 workers is slow in a step with a probability of 1 %, independently of the others. In what share of
+# the steps does synchronous training wait? How many backup workers are needed so that it waits in at most 5 % of the
+# steps?
 #
-# **2.** Two data centres train a model of a billion float32 parameters by local SGD. Between them there is one link of
-# 1 Gbit/s, which carries 118 MB/s in each direction, and a step computes for 1 s. How many steps must lie between two
-# averages, so that averaging takes at most a tenth of the computing time? (DiLoCo's authors communicated 500 times
-# less than in synchronous training, with 8 workers [6].)
+# **2.** Two data centres train a model of a billion float32 parameters by local SGD. One link of 1 Gbit/s joins them,
+# and carries 118 MB/s in each direction. Computing a step takes 1 s. How many steps must lie between two averages, so
+# that averaging takes at most a tenth of the computing time? (DiLoCo with 8 workers communicated 500 times less than
+# synchronous training [6].)
 
 # %% tags=["answer"]
 # answer
@@ -675,21 +677,22 @@ print(f"2. Each sends its 4 GB once: {average:.0f} s, so after {average / 0.1:.0
 #
 # 1. *Asynchronous updates raise throughput and cost accuracy.* The first half is right: with one slow worker 640
 #    gradients took 0.90 s instead of 3.22 s. The second half depends on the learning rate and on the length of the
-#    training. After 320 gradients a staleness of 7 cost 11 points, even at the best of three rates. After 640
-#    gradients the asynchronous way was 1.4 points lower, which may be chance. A backup worker saved nearly as much
-#    time, and no gradient was stale.
+#    training. After 320 gradients a staleness of 7 cost 10 points, even at the best of three rates. After 640 gradients
+#    the asynchronous way was 1.4 points lower, which may be chance. A backup worker saved nearly as much time, and no
+#    gradient was stale.
 # 2. *A parameter server is a bottleneck.* This is right for one server, with which a step takes as long as p + 1
-#    messages. With 16 workers a ring was 6.5 times as fast. Servers with equal cuts share the load.
+#    messages. With 16 workers a ring was 6.5 times as fast. Servers that hold equal parts of the model share the load.
 # 3. *An even number of servers is slow.* With round-robin one of two servers gets all weights. This explains the
 #    statement for two servers, but not for four.
 #
-# And for your own trainings:
+# And for your own training:
 #
-# - With p equally fast workers the staleness is p - 1. The larger the learning rate, the less staleness it bears.
-# - The ways to deal with a straggler differ little in the gradients that they need, and much in seconds.
-# - Local SGD sends fewer messages, and lost 1.2 points here. Double buffering hides messages behind computing. It lost
-#   38 points at the rate that was the best without it.
-# - In PyTorch a hook, an averager and an optimizer make post-local SGD. The first average comes after step
-#   `warmup_steps` + 1.
+# - With p equally fast workers the staleness is p - 1. The larger the learning rate, the less staleness training
+#   tolerates.
+# - The ways to deal with a straggler need similar numbers of gradients, but very different times.
+# - Local SGD sends fewer messages, and lost 1.2 points here. Double buffering hides messages behind computing. At the
+#   rate that was the best without it, it lost 38 points.
+# - In PyTorch a hook, an averager and an optimizer together implement post-local SGD. The first average comes after
+#   step `warmup_steps` + 1.
 #
 # Next comes lesson 08, [More machines](08_scaling.ipynb), which asks when more machines make training slower.
