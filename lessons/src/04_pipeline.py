@@ -100,9 +100,9 @@ assert abs(waiting.bubble - 0.75) < 0.02
 #
 # ## A schedule is a list
 #
-# A **schedule** lists for each stage what it does, and in which order. F stands for a forward pass and B for a backward
-# pass. The number after the letter is the micro-batch. The list does not contain the waiting, because a stage waits
-# until its input has arrived.
+# For each stage, a **schedule** lists what the stage does, and in which order. F stands for a forward pass and B for a
+# backward pass. The number after the letter is the micro-batch. The list does not say when a stage waits, because a
+# stage always waits until its input has arrived.
 #
 # **GPipe** runs all forward passes first, and then all backward passes (Yanping Huang and others, *GPipe: Efficient
 # Training of Giant Neural Networks using Pipeline Parallelism*, 2019, <https://arxiv.org/abs/1811.06965>).
@@ -116,7 +116,7 @@ for stage, actions in enumerate(gpipe(2, 3)):
 # stage. A B needs its F on the same stage and the B of the same micro-batch on the next stage. Here a forward pass
 # takes 1 unit of time and a backward pass takes 2. The **makespan** is the time until the last action ends.
 #
-# **Predict first.** Four stages run 8 micro-batches by GPipe. How long is the makespan? Each stage computes for 24
+# **Predict first.** Four stages run 8 micro-batches with GPipe. How long is the makespan? Each stage computes for 24
 # units.
 
 # %% tags=["answer"]
@@ -130,20 +130,19 @@ None
 # <details><summary>Why</summary>
 #
 # The makespan is 33. The last stage gets its first input after 3 forward passes of the earlier stages. After its last
-# backward pass the earlier stages run 3 more backward passes. Together the last stage is idle for 3 + 6 = 9 units, the
-# time of 3 micro-batches.
+# backward pass the earlier stages run 3 more backward passes. In total the last stage is idle for 3 + 6 = 9 units,
+# which is the time of 3 micro-batches.
 #
 # </details>
 #
-# A stage is idle for the time of p - 1 micro-batches, if there are p stages and m micro-batches. The bubble is
-# therefore
+# With p stages and m micro-batches, a stage is idle for the time of p - 1 micro-batches. The bubble is therefore
 #
 # $$\text{bubble} = \frac{p - 1}{m + p - 1}$$
 #
 # The formula holds if all stages and all micro-batches take equally long, and if a transfer between stages takes no
-# time. The cost of a forward and of a backward pass does not appear in it. More micro-batches make the bubble smaller,
-# and more stages make it larger. Many papers divide the idle time by the computing time, which gives (p - 1) / m. For p
-# = 4 and m = 8 their bubble is 3/8, and ours is 3/11.
+# time. The times of a forward pass and of a backward pass do not appear in it. More micro-batches make the bubble
+# smaller, and more stages make it larger. Many papers divide the idle time by the computing time, which gives (p - 1) /
+# m. For p = 4 and m = 8 their bubble is 3/8, and ours is 3/11.
 
 # %%
 print("stages \\ micro-batches    4     8    16    32")
@@ -153,14 +152,14 @@ for p in (2, 4, 8):
     print(f"{p:6}                " + " ".join(f"{b:.3f}" for b in row))
 
 # %% [markdown]
-# The replay knows nothing about GPUs. The next cell runs the eight layers by this schedule on virtual GPUs and reads
+# The replay knows nothing about GPUs. The next cell runs the eight layers with this schedule on virtual GPUs and reads
 # their clock.
 
 # %%
 print(f"formula {3 / 11:.3f}, virtual GPUs {run(gpipe(4, 8)).bubble:.3f}")
 
 # %% [markdown]
-# Exercise [`e04_gpipe`](../exercises/e04_gpipe.py): write the list.
+# Exercise [`e04_gpipe`](../exercises/e04_gpipe.py): write the list of GPipe.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e04_gpipe
@@ -176,15 +175,15 @@ print(f"formula {3 / 11:.3f}, virtual GPUs {run(gpipe(4, 8)).bubble:.3f}")
 #
 # Suppose that each GPU has memory for 4 micro-batches. After four forward passes stage 0 must run a backward pass
 # before it runs a fifth forward pass. Make the rest of the schedule by hand. Each stage has a button for its next
-# forward pass and a button for its next backward pass. A green button is an action that can run now. Any other button
+# forward pass and a button for its next backward pass. A button is green if its action can run now. Any other button
 # says why its action cannot run. Can you reach GPipe's makespan of 33 with half as many micro-batches in flight?
 
 # %% tags=["nbval-ignore-output"]
 plot.place_schedule(stages=4, microbatches=8, cap=4)
 
 # %% [markdown]
-# The schedule **1F1B** (one forward, one backward) reaches it. Each stage first runs a few forward passes, and then
-# alternates between one forward and one backward pass (Deepak Narayanan and others, *Memory-Efficient
+# The schedule **1F1B** (one forward, one backward) reaches this makespan. Each stage first runs a few forward passes,
+# and then alternates between one forward and one backward pass (Deepak Narayanan and others, *Memory-Efficient
 # Pipeline-Parallel DNN Training*, 2020, <https://arxiv.org/abs/2006.09503>, under the name PipeDream-Flush).
 #
 # **Predict first.** The last stage can run the backward pass of a micro-batch immediately after its forward pass. How
@@ -212,8 +211,8 @@ for p in (2, 4, 8):
 #
 # </details>
 #
-# The bubble of 1F1B is the same as GPipe's. In general stage s of p has min(m, p - s) micro-batches in flight. Beyond p
-# micro-batches the memory does not grow. The appendix
+# The bubble of 1F1B is the same as GPipe's. In general stage s of p has min(m, p - s) micro-batches in flight. If there
+# are more than p micro-batches, they need no more memory. The appendix
 # [04, memory and torchgpipe](appendix/04_memory_and_torchgpipe.ipynb) counts the activations on virtual GPUs.
 #
 # Exercise [`e04_one_f_one_b`](../exercises/e04_one_f_one_b.py): write the list of 1F1B. The checker names an action
@@ -228,7 +227,8 @@ for p in (2, 4, 8):
 # **Interleaved 1F1B** gives each GPU two small parts of the network instead of one large part (Deepak Narayanan and
 # others, *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, 2021,
 # <https://arxiv.org/abs/2104.04473>). An action of a small part takes half as long, so each GPU is idle half as long.
-# In the figure the letter below the micro-batch names the part, or chunk. Blocks of chunk b also have a dark strip.
+# In the figure the letter below the number of the micro-batch names the part, or chunk. Blocks of chunk b also have a
+# dark strip.
 
 # %%
 interleaved = interleaved_one_f_one_b(4, 8, 2)
@@ -266,12 +266,14 @@ assert abs(run(gpipe(4, 8)).bubble / (3 / 11) - 1) < 0.02
 
 # %% [markdown]
 # The papers give formulas for the idle time. With v chunks, and an m that is a multiple of p, interleaved 1F1B is idle
-# for (p - 1) / (v m) of the computing time, here 3/16. With ZB-H1 a stage is idle for (p - 1)(F + B - 2W), where F, B
-# and W are the times of a forward pass, of a whole backward pass and of its part for the weights.
+# for (p - 1) / (v m) of the computing time, here 3/16. With ZB-H1 a stage is idle for (p - 1)(F + B - 2W), where F is
+# the time of a forward pass, B is the time of a whole backward pass, and W is the time of its second part, which
+# computes the gradients of the weights.
 #
 # Both schedules have a price. Interleaving sends more data, because 8 parts have 7 cuts between them and 4 stages have
-# 3. Its first stage has 5.5 micro-batches in flight, where 1F1B has 4. (A micro-batch on one of two chunks counts as
-# one half.) ZB-H1 has 4 in flight on every stage, because W needs the activations and runs late.
+# only 3. Its first stage has 5.5 micro-batches in flight, where 1F1B has 4. (A micro-batch that is in flight on only
+# one of the stage's two chunks counts as one half.) ZB-H1 has 4 in flight on every stage, because W needs the
+# activations and runs late.
 #
 # So far a transfer between stages took no time. In the next figure a slider sets how long a transfer takes.
 
@@ -311,7 +313,7 @@ for transfer in (1.0, 1.5):
 
 # %% [markdown]
 # The command `mpcourse schedule 1f1b --stages 4 --microbatches 8 --save out.svg` draws a schedule. The command
-# `mpcourse schedule mine.py:my_schedule --stages 4 --microbatches 8` replays a function of your own.
+# `mpcourse schedule mine.py:my_schedule --stages 4 --microbatches 8` replays a schedule that your own function returns.
 #
 # A schedule of your own may be impossible. The replay names the first action that cannot run, and says why.
 
@@ -325,7 +327,7 @@ except IllegalAction as error:
 # ## Is it still the same training?
 #
 # The next cell cuts 8 examples into micro-batches of 3, 3 and 2, and runs them on three stages. The loss of each
-# micro-batch counts in proportion to its examples, and the gradients of all micro-batches are added. So the loss and
+# micro-batch is weighted by its number of examples, and the gradients of all micro-batches are added. So the loss and
 # the gradients are equal to the loss and the gradients of the whole batch.
 
 # %% tags=["nbval-ignore-output"]
@@ -355,8 +357,8 @@ with virtual_gpus(3):
 # ## What does change: batch norm
 #
 # Batch norm computes the mean and the variance of its input, which is a micro-batch in a pipeline. This has two
-# effects. Batch norm updates its running mean and variance for each micro-batch, and it normalises each example with
-# the other examples of the same micro-batch only.
+# effects. Batch norm updates its running mean and variance for each micro-batch, and it normalises each example by the
+# mean and the variance of its micro-batch only.
 
 # %%
 torch.manual_seed(1)
@@ -383,21 +385,22 @@ torch.testing.assert_close(layer_norm(batch)[:4], layer_norm(batch[:4]))
 
 # %% [markdown]
 # The true variances are 1, 4 and 9. The running variances begin at 1, and each forward pass moves them a tenth of the
-# way. Training without a pipeline moves them once per batch, and a pipeline should do the same. `defer_batch_norm`
-# collects the statistics of the batch and updates them once, as the library torchgpipe does.
+# way to the variances of its input. Training without a pipeline moves them once per batch, and a pipeline should do the
+# same. `defer_batch_norm` collects the statistics of the batch and updates them once, as the library torchgpipe does.
 #
 # The second effect remains. Each example is normalised with 3 others instead of 63, so a network with batch norm learns
-# something else in a pipeline. Layer norm normalises each example by itself, so a pipeline does not change it.
+# something different in a pipeline. Layer norm normalises each example by itself, so a pipeline does not change it.
 #
 # ## The tutorial, replayed
 #
-# Now we return to the three times of the beginning. The tutorial does not name its GPUs. We take two Tesla P100 joined
-# by NVLink, and slow them down by one factor until one GPU takes 3.75 s. All other times are predicted.
+# Now we return to the tutorial's three times, with which this lesson began. The tutorial does not name its GPUs. We
+# take two Tesla P100 joined by NVLink, and slow both down by the same factor, so that one GPU takes 3.75 s. All other
+# times are predicted.
 #
-# The tutorial does not measure three whole steps. Copying the labels to the GPU waits for each forward pass, but
-# nothing waits for the last backward pass. The time therefore contains three forward passes and two backward passes, on
-# one GPU as well as on two. The virtual GPUs measure the same. The tutorial also draws random images on the CPU within
-# this time, which we leave out.
+# The tutorial does not measure three whole steps. In each step the copy of the labels to the GPU waits for the forward
+# pass, but nothing waits for the last backward pass. The time therefore contains three forward passes and two backward
+# passes, on one GPU as well as on two. On the virtual GPUs we measure the same passes. Within this time the tutorial
+# also generates random images on the CPU. We leave this work out.
 
 # %%
 pair = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
@@ -437,9 +440,9 @@ plot.lines(
 None
 
 # %% [markdown]
-# The optimum agrees. Splits of 10 and of 12 images differ by less than 1 % here, and by less than 3 % in the tutorial.
-# With large splits the second GPU waits longer for its first input. With small splits each GPU reads all weights, and
-# adds to all gradients, more often.
+# The best split sizes agree. Splits of 10 and of 12 images are the fastest, and their times differ by less than 1 %
+# here and by less than 3 % in the tutorial. With large splits the second GPU waits longer for its first input. With
+# small splits each GPU reads all weights, and adds to all gradients, more often.
 #
 # Three results do not agree.
 #
@@ -450,8 +453,8 @@ None
 # - With splits of 10 images or more our pipeline is 7 % to 11 % too fast, and with splits of 8 it is 15 % too fast.
 #   (Most of the tutorial's times are read off its figure.)
 # - With splits of 5 and of 3 images our pipeline is 22 % and 34 % too fast. A virtual GPU computes 5 images in about
-#   half the time of 10, but so few images do not occupy all units of a real GPU. Our host also launches a kernel in 8
-#   µs, which may be too fast.
+#   half the time that it needs for 10. A real GPU needs more than half, because so few images do not occupy all its
+#   units. We also assume that the host launches a kernel in 8 µs; the tutorial's host may need longer.
 #
 # torchgpipe has published speedups on up to eight GPUs. The
 # [appendix](appendix/04_memory_and_torchgpipe.ipynb) compares them with our replay.
@@ -459,7 +462,7 @@ None
 # ## Two real ranks
 #
 # The same schedules run over MPI. Each rank has one stage, and ranks send tensors as messages. Two processes are
-# enough, without a GPU. They learn real digits, and record when they compute.
+# enough, without a GPU. They train on real images of digits, and record when they compute.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -491,20 +494,20 @@ assert record["difference"] < 1e-2 and record["losses"][-1] < record["losses"][0
 assert abs(computing * waiting - measured.makespan / alone.makespan) < 1e-9
 
 # %% [markdown]
-# The prediction uses only the time that one process needs for the same micro-batches, and the schedule. The measured
-# step is longer by two factors, which the last line shows. First, both ranks together compute longer than one process,
-# perhaps because they share memory bandwidth and the last-level cache. Second, the bubble is larger, because
-# micro-batches do not take equally long on a CPU, and a delay on one stage delays the other stage. If a factor is far
-# above 1, another program is using the cores. Close it, and run the cells again.
+# The prediction uses only the schedule and the time that one process needs for the same micro-batches. The measured
+# step takes longer for two reasons, and the last line shows a factor for each. First, the two ranks together spend more
+# time on computing than one process does, perhaps because they share memory bandwidth and the last-level cache. Second,
+# the bubble is larger, because micro-batches do not take equally long on a CPU, and a delay on one stage delays the
+# other stage. If a factor is far above 1, another program is using the cores. Close it, and run the cells again.
 #
-# The speedup compares with one process that computes the same micro-batches. One process that takes the whole batch at
+# The speedup is relative to one process that computes the same micro-batches. One process that takes the whole batch at
 # once is faster, because matrix products of 512 rows use a core better than products of 64 rows.
 #
 # ## The same in PyTorch
 #
 # `torch.distributed.pipelining` has the same schedules. Each process makes a `PipelineStage` of its own layers and
-# calls `step` on the schedule. The first stage passes the input, and the last stage passes the target. With
-# `ScheduleGPipe` instead of `Schedule1F1B` the program runs GPipe.
+# calls `step` on the schedule. The first process gives the input to `step`, and the last process gives it the target.
+# With `ScheduleGPipe` instead of `Schedule1F1B` the program runs GPipe.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/pipeline.py
@@ -535,9 +538,9 @@ dist.destroy_process_group()
 print(f"here {loss.item():.12f}, gradient of a weight {wanted[6][0, 0].item():.12f}")  # of layers[3][0]
 
 # %% [markdown]
-# The network and the data are those of the section "Is it still the same training?", and so are the loss and the
-# gradient. PyTorch divides the summed gradients by the number of micro-batches (`scale_grads=True`), which is right
-# only if all micro-batches have the same size. Our `pipeline_step` weights each micro-batch by its size.
+# The network and the data are those of the section "Is it still the same training?", and the program prints the same
+# loss and the same gradient. PyTorch divides the summed gradients by the number of micro-batches (`scale_grads=True`),
+# which is right only if all micro-batches have the same size. Our `pipeline_step` weights each micro-batch by its size.
 #
 # `mpcourse bench pipeline --np 2` measures our pipeline beside PyTorch's.
 #
@@ -564,8 +567,8 @@ reference(one_f_one_b, alternate)
 # | `PipelineRank`, which the command runs | DeepSpeed's `PipelineEngine`, Megatron's `forward_backward_...` |
 #
 # This lesson leaves out pipelines that do not empty before the optimizer step (PipeDream). Their stages train with
-# weights of different age, and lesson 07 studies what old weights cost. Lesson 12 combines pipelines with other kinds
-# of parallelism.
+# weights from different steps, and lesson 07 studies what old weights cost. Lesson 12 combines pipelines with other
+# kinds of parallelism.
 #
 # ## Problems
 #
@@ -586,9 +589,9 @@ print(f"2. No: the first stage has {replay(one_f_one_b(16, 64)).peak[0]:g} micro
 # ## What you found
 #
 # - With p stages and m micro-batches the bubble of GPipe and 1F1B is (p - 1) / (m + p - 1).
-# - 1F1B holds at most p micro-batches, GPipe all m. Interleaving and zero bubble make the bubble smaller. The price is
-#   traffic or memory.
+# - With 1F1B a stage holds at most p micro-batches, and with GPipe all m. Interleaving and zero bubble make the bubble
+#   smaller, but need more traffic or memory.
 # - The gradients of a pipeline are equal to the gradients of the whole batch, unless the network has batch norm.
-# - In PyTorch a pipeline is a `PipelineStage` for each process and a schedule.
+# - In PyTorch a pipeline consists of a schedule and one `PipelineStage` per process.
 #
 # Next comes lesson 05: how ranks compute a sum together.

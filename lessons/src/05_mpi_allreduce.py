@@ -193,8 +193,8 @@ None
 # On virtual ranks `Send` returns when the receiver has begun to receive. Both ranks wait for that moment, and neither
 # receives before its own `Send` has returned. So both wait for ever. The MPI standard allows `Send` to wait in this
 # way, but does not require it. This makes the fault dangerous: most MPI libraries send short messages by the **eager**
-# protocol, in which they copy the message, and `Send` returns at once. Only for a longer message does `Send` wait for
-# the receiver. The same program therefore works with a small model and hangs with a large one.
+# protocol, in which they copy the message, and `Send` returns at once. For a longer message `Send` waits for the
+# receiver. The same program therefore works with a small model and hangs with a large one.
 #
 # By default virtual ranks copy nothing, so they show the fault for messages of any length. With `eager=65536`, `Send`
 # does not wait if the message is shorter than 65 536 bytes.
@@ -210,8 +210,8 @@ for n in (1000, 10_000):
 
 # %% [markdown]
 # MPI has a method that also shows the fault in a real program. `Ssend` always waits for its receiver. Replace each
-# `Send` of a program by `Ssend` and run it once with small arrays. If the program runs to its end, it does not rely on
-# MPI's copies of short messages.
+# `Send` of a program with `Ssend` and run it once with small arrays. If the program runs to its end, it does not rely
+# on MPI's copies of short messages.
 #
 # There are two ways to repair the exchange. `Sendrecv` sends and receives at the same time. The **non-blocking** calls
 # `Isend` and `Irecv` only start a transfer, and return at once with a *request*, a handle for the transfer (PyTorch
@@ -313,11 +313,11 @@ None
 #
 # - For p - 1 rounds each rank sends one chunk to the next rank, receives another chunk from the previous rank, and
 #   *adds* it to its own copy of the same chunk. This half is a reduce-scatter.
-# - For p - 1 more rounds each rank sends a finished chunk, one that is summed over all ranks, receives another one, and
-#   *keeps* it. This half is an all-gather.
+# - For p - 1 more rounds each rank sends a finished chunk, which is summed over all ranks, receives another finished
+#   chunk, and *keeps* it. This half is an all-gather.
 #
-# The next figure shows it for four ranks. A column holds the same chunk on all ranks. A box with several stripes is a
-# sum, with one stripe for each rank that has been added.
+# The next figure shows the ring for four ranks. A column holds the same chunk on all ranks. A box with several stripes
+# is a sum, with one stripe for each rank whose chunk has been added.
 
 # %%
 counts = rounds(ring_allreduce, 4)
@@ -367,7 +367,6 @@ assert ring.traffic.sum(axis=1).tolist() == [1.75 * 8 * N] * 8
 # n, and with 256 ranks 1.99 n: the number hardly grows. Patarasuk and Yuan proved that this is optimal. In every
 # algorithm that leaves the additions to the ranks, at least one rank must send this many bytes (*Bandwidth optimal
 # all-reduce algorithms for clusters of workstations*, 2009, <https://doi.org/10.1016/j.jpdc.2008.09.002>).
-# <https://doi.org/10.1016/j.jpdc.2008.09.002>).
 #
 # </details>
 #
@@ -410,9 +409,9 @@ print(f"64 bytes on 256 ranks: {seconds('ring', 256, 64, cost) / cost.alpha:.0f}
 # nothing else.
 #
 # **Recursive doubling** needs only 8 rounds for 256 ranks. In round 1 ranks 0 and 1 exchange their whole arrays and add
-# them, and so do ranks 2 and 3, and so on. In round 2 each rank does the same with the rank at distance two, in round 3
-# with the rank at distance four. After round k each rank holds the sum of `2**k` arrays. The partner of rank r in round
-# k is `r ^ 2**(k - 1)`, where `^` is Python's exclusive or: the two numbers differ in one binary digit.
+# them, and so do ranks 2 and 3, and so on. In round 2 each rank does the same with the rank at distance two, and in
+# round 3 with the rank at distance four. After round k each rank holds the sum of `2**k` arrays. The partner of rank r
+# in round k is `r ^ 2**(k - 1)`, where `^` is Python's exclusive or: the two numbers differ in one binary digit.
 
 # %%
 plot.chunks(rounds(ALGORITHMS["doubling"], 4, 1), title="Recursive doubling: each round doubles the ranks in the sum")
@@ -428,10 +427,10 @@ None
 # exchange in round 1, because they need nothing from the others.)
 #
 # Recursive doubling has few rounds, but in each of them a rank sends all n bytes. **Rabenseifner's algorithm** has few
-# rounds and sends few bytes. In round 1 each rank and its neighbour split the array: the rank sends one half, and adds
-# what it receives to the other half. In round 2 it splits its half with the rank at distance two, then its quarter with
-# the rank at distance four. That is a reduce-scatter. An all-gather in the reverse order completes the all-reduce
-# (Rolf Rabenseifner, *Optimization of Collective Reduction Operations*, 2004,
+# rounds and sends few bytes. In round 1 each rank sends one half of its array to its neighbour, and adds the half that
+# it receives to the half that it keeps. In round 2 it shares this half in the same way with the rank at distance two,
+# and in round 3 its quarter with the rank at distance four. These rounds are a reduce-scatter. An all-gather in the
+# reverse order completes the all-reduce (Rolf Rabenseifner, *Optimization of Collective Reduction Operations*, 2004,
 # <https://doi.org/10.1007/978-3-540-24685-5_1>).
 
 # %%
@@ -460,11 +459,11 @@ assert all(a <= b for a, b in zip(table["rabenseifner"], table["ring"]))
 
 # %% [markdown]
 # Rabenseifner's algorithm is never slower than the ring in this figure. Libraries use rings nevertheless, for two
-# reasons. First, Rabenseifner's algorithm is at its best here, because 16 is a power of two. For any other number, some
-# ranks first send their whole array to another rank and get the sum back at the end. These two transfers take as long
-# as sending 2 n bytes. The next cell shows it for seven ranks. Second, all links are equally fast here, and no two
-# messages share one. A real network has fast and slow links, and several ranks may share a link. How the links join the
-# ranks is the network's **topology**. A ring needs fast links between neighbours only.
+# reasons. First, Rabenseifner's algorithm is at its best here, because 16 is a power of two. If the number of ranks is
+# not a power of two, some ranks first send their whole array to another rank and get the sum back at the end. These two
+# transfers take as long as sending 2 n bytes. The next cell shows this for seven ranks. Second, all links are equally
+# fast here, and no two messages share one. A real network has fast and slow links, and several ranks may share a link.
+# How the links join the ranks is the network's **topology**. A ring needs fast links only between neighbours.
 
 # %%
 for name in ("rabenseifner", "ring"):
@@ -530,7 +529,7 @@ assert max(two_levels) < 1.1 * near and max(two_levels) < 1.1 * min(two_levels)
 # </details>
 #
 # A **hierarchical all-reduce** ("two levels") first sums inside each machine. Then one rank of each machine takes part
-# in an all-reduce across the machines. Last, it broadcasts the result inside its machine. The time does not depend on
+# in an all-reduce across the machines. Finally it broadcasts the result inside its machine. The time does not depend on
 # how the ranks are placed. ChainerMN, the library for data parallelism of lesson 06, has a communicator `hierarchical`
 # that works in this way.
 #
@@ -570,14 +569,14 @@ assert all(4000 < (by_name[name][0] != tree).sum() < 6000 for name in ("naive", 
 #
 # - **All ranks get the same bits.** All five algorithms have this property. Either each element is added on one rank
 #   and copied to the others, or two partners add the same two values, and a + b is b + a. A ring in which each rank
-#   adds the arrays in the order of their arrival does not have it, as the next cell shows. With such a sum the replicas
-#   of a model drift apart.
+#   adds the arrays in the order of their arrival does not have this property, as the next cell shows. With such a sum
+#   the replicas of a model drift apart.
 # - **Each run gives the same bits.** This holds as long as the order of the additions stays the same. The tree,
 #   recursive doubling and Rabenseifner's algorithm add in the same order; the naive sum and the ring differ from them
-#   in about half of the elements. A library that adds in the order of arrival may not repeat its own result. One that
-#   chooses its algorithm by the array's length may give the same element other bits in an array of another length. The
-#   MPI standard recommends that the same call gives the same bits again, but does not require it (MPI 4.1, section
-#   6.9.1, <https://www.mpi-forum.org/docs/mpi-4.1/mpi41-report.pdf>).
+#   in about half of the elements. A library that adds in the order of arrival may not repeat its own result. If a
+#   library chooses its algorithm by the array's length, the same element may get different bits in an array of a
+#   different length. The MPI standard recommends that the same call gives the same bits again, but does not require it
+#   (MPI 4.1, section 6.9.1, <https://www.mpi-forum.org/docs/mpi-4.1/mpi41-report.pdf>).
 
 # %%
 def each_in_its_own_order(comm, x):
@@ -627,12 +626,12 @@ dist.destroy_process_group()
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/collectives.py 2> scratch/torchrun.log
 
 # %% [markdown]
-# In PyTorch 2.13 the two halves have new names. Most programs still use the old ones, `reduce_scatter_tensor` and
-# `all_gather_into_tensor`. Three differences from MPI are worth knowing.
+# In PyTorch 2.13 reduce-scatter and all-gather have new names. Most programs still use the old names,
+# `reduce_scatter_tensor` and `all_gather_into_tensor`. Three differences from MPI are worth knowing.
 #
 # - With gloo, `dist.send` waits for the receiver whatever the message's length, as `Ssend` does. The `swap` above,
 #   written with `dist.send`, hangs at any length. Use `dist.batch_isend_irecv` where MPI has `Sendrecv`.
-# - With NCCL a call only enqueues work on a stream of the GPU. `work.wait()` makes the current stream wait, not the
+# - With NCCL a call only enqueues work on a stream of the GPU. `work.wait()` makes the current stream wait, but not the
 #   host.
 # - If one rank does not call a collective, the others wait until a timeout and then fail (by default after 30 minutes
 #   with gloo, and 10 with NCCL). With the environment variable `TORCH_DISTRIBUTED_DEBUG=DETAIL`, PyTorch compares the
@@ -696,7 +695,7 @@ print(f"2. 6 (alpha + n beta) < 126 alpha + 2 n 63/64 beta, so n < 120 alpha / (
 #   algorithm that leaves the additions to the ranks needs fewer.
 # - `Send` may wait for its receiver. A program in which all ranks send first works only while its messages are short.
 # - A round costs alpha and a byte costs beta. Recursive doubling needs few rounds, the ring sends few bytes, and
-#   Rabenseifner's algorithm does both if the number of ranks is a power of two.
+#   Rabenseifner's algorithm combines both if the number of ranks is a power of two.
 # - The topology decides which partners should exchange the longest messages. The time of a hierarchical all-reduce does
 #   not depend on how the ranks are placed.
 # - Floating-point sums depend on the order of additions. Every rank must get the same bits.
@@ -704,5 +703,5 @@ print(f"2. 6 (alpha + n beta) < 126 alpha + 2 n 63/64 beta, so n < 120 alpha / (
 # The appendix [05, this machine](appendix/05_this_machine.ipynb) measures alpha, beta and gamma of your machine and
 # compares the algorithms with MPI's `Allreduce` and gloo.
 #
-# Next comes lesson 06, data parallelism, and how ChainerMN, one of the first libraries for it, builds it on an
-# all-reduce.
+# Next comes lesson 06 on data parallelism. It shows how ChainerMN, one of the first libraries for data parallelism,
+# uses an all-reduce.

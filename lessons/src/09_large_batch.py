@@ -4,18 +4,18 @@
 # **What does a bigger batch do to learning?** About 55 minutes to read, and 65 for its exercises.
 #
 # With p GPUs a data-parallel batch is p times as large, so an epoch has p times fewer updates. A talk of 2017 about
-# ChainerMN, which we know from a listener's notes, showed what this did. With 128 GPUs the learning curve still rose,
-# and it ended a little below the curve of 8 GPUs. In the same year Goyal et al. trained ResNet-50 on 256 GPUs in one
-# hour, with a batch of 8192 images and no loss of accuracy [1]. Today batches are counted in tokens. Llama 3 with 405
-# billion parameters began with 4 million tokens in a batch and ended with 16 million [2].
+# ChainerMN, which we know from a listener's notes, showed the effect. With 128 GPUs the network still learned, but its
+# learning curve ended a little below the curve of 8 GPUs. In the same year Goyal et al. trained ResNet-50 on 256 GPUs
+# in one hour, with a batch of 8192 images and no loss of accuracy [1]. Today batches are counted in tokens. Llama 3
+# with 405 billion parameters began with 4 million tokens in a batch and ended with 16 million [2].
 #
 # How large may a batch be, and what has to change with it?
 #
 # After this lesson you can
 #
 # - choose the learning rate of a larger batch by a scaling rule, warm up to it, and say where the rule fails;
-# - measure from which batch on more examples save few updates;
-# - estimate this batch from the gradients of ranks that train anyway;
+# - measure the batch size beyond which more examples save few updates;
+# - estimate this batch size from the gradients that the ranks compute in training;
 # - say how many GPUs data parallelism can use, and what a throughput benchmark leaves out.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
@@ -79,16 +79,16 @@ for batch, accuracy in reached.items():
 assert reached[1024] < reached[16] - 10
 
 # %% [markdown]
-# With the same epochs and the same learning rate, a batch of 1024 ends 17 points lower. It makes 40 updates instead of
-# 1800. An update with more examples is not a larger update, because the gradient is a mean over the batch and not a
-# sum.
+# With the same number of epochs and the same learning rate, a batch of 1024 ends 17 points below a batch of 16. It
+# makes 40 updates instead of 1800. An update with more examples is not a larger update, because the gradient is a mean
+# over the batch and not a sum.
 #
 # ## A study of 1575 runs
 #
-# The digits are few. A study asks most of our further questions on 60 000 glyphs (images of 28 x 28 pixels, drawn
-# from fonts). It trains an MLP of 784-64-10 units with ten batch sizes from 32 to 16 384, each at five to nine
-# learning rates, with five seeds each. Its results come with the course. Figures show the mean of five seeds, with a
-# band of two standard errors to each side. In tables the number after `+-` is one standard error.
+# For larger batches the 1437 digits are too few. Most other results come from a study of 60 000 glyphs (images of 28 x
+# 28 pixels, drawn from fonts). It trains an MLP of 784-64-10 units with ten batch sizes from 32 to 16 384, each at five
+# to nine learning rates, with five seeds each. Its results come with the course. Figures show the mean of five seeds
+# and a band of two standard errors to each side. In tables the number after `+-` is one standard error.
 
 # %%
 glyphs = {name.removeprefix("glyphs-"): shipped(name) for name in names() if name.startswith("glyphs")}
@@ -136,17 +136,19 @@ assert not difference(high, low, paired=True).told_apart
 # The best rate doubles with the batch from 32 to 256. A larger batch has a gradient with less noise, so it can take
 # longer steps. From 256 on the best rate stays at 0.32 (at 8192 the rates 0.32 and 0.64 do not differ significantly). A
 # step that is too long makes training diverge even if its gradient has no noise, and this limit does not depend on the
-# batch. Up to 512 ten epochs are enough for at least 97.6 %. With 16 384 examples in a batch they are 40 updates, too
-# few at any rate. (The rates were chosen by the test set, so all best accuracies are a little too good.)
+# batch. For batches up to 512, ten epochs are enough to reach at least 97.5 %. For a batch of 16 384 they are only 40
+# updates, too few at every learning rate. (The rates were chosen by the accuracy on the test set, so all best
+# accuracies are a little too good.)
 #
 # ## Two scaling rules
 #
-# A search over rates is expensive. Two rules derive the rate of a batch that is k times as large from a known rate.
+# A search over rates is expensive. If a good rate is known for one batch, two rules give the rate for a batch that is k
+# times as large.
 #
 # - The **linear scaling rule** multiplies the rate by k [1]. If the gradient hardly changes within k small steps, one
-#   step of k times the length goes as far as they do.
+#   step that is k times as long goes equally far.
 # - The **square-root scaling rule** multiplies the rate by √k [3]. The mean of k times as many gradients has 1/k of the
-#   variance, so this rule keeps the variance of a step. Adam also needs this rule [4].
+#   variance, so with this rule the variance of a step stays the same. This is also the rule for Adam [4].
 #
 # Here both rules start from the best rate of batch 32, which is 0.04.
 #
@@ -180,18 +182,18 @@ assert max(lost) < 0.6
 # <details><summary>Why</summary>
 #
 # Up to 256 the linear rule gives the best rate of the search. At 512 it loses 2.4 points. At 1024 it asks for a rate of
-# 1.28 and reaches 35 %, with seeds from 10 to 74. The square-root rule asks for smaller rates. Training never diverges
-# with it, and up to 8192 it loses at most 0.6 points. Goyal et al. saw the same shape on ImageNet: no loss up to 8192
-# images, and a growing error beyond.
+# 1.28 and reaches 35 % on average; the five runs end between 10 and 74 %. The square-root rule asks for smaller rates.
+# Training never diverges with it, and up to 8192 it loses at most 0.6 points. With the linear rule Goyal et al. saw the
+# same pattern on ImageNet: no loss up to 8192 images in a batch, and a growing error beyond.
 #
 # </details>
 #
 # ## Warm-up
 #
-# The weights change fastest in the first steps, so a large rate is most dangerous there. **Warm-up** begins with the
-# small batch's rate and raises it with each step. The next cell trains on the digits with a batch of 256 and a rate of
-# 1.4, once at this rate from the first step and once with a warm-up over five epochs. Single runs differ widely, so we
-# need 32 seeds.
+# The weights change fastest in the first steps, so a large rate is most dangerous then. **Warm-up** begins with the
+# rate of the small batch and raises it with each step. The next cell trains on the digits with a batch of 256 and a
+# rate of 1.4, once at this rate from the first step and once with a warm-up over five epochs. Single runs differ
+# widely, so we need 32 seeds.
 
 # %%
 per_epoch = -(-EXAMPLES // 256)
@@ -217,9 +219,9 @@ print(f"best rate of the search without warm-up: {mean(percent(best[512])):.1f} 
 
 # %% [markdown]
 # At 512 and 1024 warm-up repairs the rule, and its accuracy is above the best of all rates without warm-up. Both runs
-# of a line have the same rate, and only their first two epochs differ. So warm-up makes the difference, and a search
-# over larger rates without warm-up would not have found as much. At 2048 the rate of 2.56 is too large for the whole
-# training, and warm-up does not help.
+# in a line of the output have the same highest rate, so warm-up makes the difference. A search over larger rates
+# without warm-up would not have reached this accuracy. At 2048 the rate of 2.56 is too large even after the warm-up,
+# which hardly helps.
 #
 # Exercise [`e09_warmup`](../exercises/e09_warmup.py): compute the rate of every step.
 
@@ -271,7 +273,7 @@ assert [p < 0.05 for p in corrected.values()] == [False] + 5 * [True]
 # The appendix [09, the study again](appendix/09_study_again.ipynb) shows that LARS gains nothing on the digits, and
 # that its gain on the glyphs does not come from trying more settings.
 #
-# Exercise [`e09_lars`](../exercises/e09_lars.py): write it.
+# Exercise [`e09_lars`](../exercises/e09_lars.py): write LARS.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e09_lars
@@ -280,7 +282,7 @@ assert [p < 0.05 for p in corrected.values()] == [False] + 5 * [True]
 # ## Equal updates
 #
 # Is a large batch itself the problem, or the small number of updates? The next cell gives each batch size 600 updates
-# at its best constant rate. They are a third of an epoch at 32, and 150 epochs at 16 384.
+# at its best constant rate. With a batch of 32 these are a third of an epoch, and with 16 384 they are 150 epochs.
 #
 # **Predict first.** Which batch has the highest test accuracy after 600 updates: 32, 512, 1024, 8192 or 16 384?
 
@@ -296,9 +298,9 @@ for batch in (32, 512, 1024, 8192, 16384):
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The order is now reversed. With equal updates a larger batch is better, because its gradients have less noise. From
-# 32 to 512 it gains nine points. From 512 to 8192 it needs 16 times the examples for half a point, because little
-# noise is left. At 16 384 half a point is lost again. An appendix, named below, looks for the reason.
+# The order is now reversed. With the same number of updates a larger batch is better, because its gradients have less
+# noise. From 32 to 512 the accuracy gains nine points. From 512 to 8192 it gains half a point for 16 times the
+# examples, because little noise is left. At 16 384 it loses half a point again.
 #
 # </details>
 #
@@ -333,8 +335,8 @@ print(", ".join(f"{batch}: {count:.0f}" for batch, count in updates.items()))
 # These are the three regimes of Shallue et al. [6].
 #
 # - **Perfect scaling** up to 256: twice the batch needs little more than half of the updates.
-# - **Diminishing returns** from 256 to 1024: twice the batch saves a third of the updates, and then a quarter.
-# - **Maximal data parallelism** beyond 1024: the mean stays between 176 and 208 updates.
+# - **Diminishing returns** from 256 to 1024: twice the batch first saves a third of the updates, and then a quarter.
+# - **Maximal data parallelism** beyond 1024: the number of updates stays between 176 and 208.
 #
 # McCandlish et al. describe all three by one curve with two parameters [7]:
 #
@@ -342,7 +344,8 @@ print(", ".join(f"{batch}: {count:.0f}" for batch, count in updates.items()))
 # E(B) = B \, S(B) = E_{\min} \left( 1 + \frac{B}{B_{\text{crit}}} \right) $$
 #
 # $S$ is the number of updates, on which the time depends, and $E$ is the number of examples, on which the compute
-# depends. At the **critical batch** both are twice their least value. How well does the study determine it?
+# depends. At the **critical batch** both are twice their least value. How precisely does the study determine this
+# batch?
 
 # %%
 def jackknife(left_out):
@@ -365,14 +368,13 @@ assert all(175 < updates[batch] < 209 for batch in SIZES[5:])
 
 
 # %% [markdown]
-# The first error comes from fits without one of the seeds. It leaves out that the curve does not pass through all
-# points. The second error comes from fits without one of the batch sizes, so it contains this misfit. The critical
-# batch is 387, known to about 50.
+# The first error comes from five fits, each without one of the seeds. It ignores that the curve misses some points. The
+# second error comes from ten fits, each without one of the batch sizes, and it includes this misfit. So the critical
+# batch is 387, with a standard error of about 50.
 #
-# The next figure shows both costs, each divided by its least value. The horizontal axis shows updates, on which the
-# time depends. The vertical axis shows examples, on which the compute depends. Small batches are on the right: they
-# need few examples and many updates. Large batches are at the top. Move the slider to see how large a batch may be if
-# the examples may at most double.
+# The next figure shows both costs, each divided by its least value. The horizontal axis shows updates, and the vertical
+# axis shows examples. Small batches are on the right, and large batches are at the top. Move the slider to find the
+# largest batch that needs at most twice the least number of examples.
 
 # %%
 def try_it(batch=512):
@@ -393,19 +395,19 @@ plot.sliders(try_it, batch=[32, 128, 387, 512, 2048, 8192])
 # $$ \mathbb{E} \lVert G_B \rVert^2 = \lVert G \rVert^2 + \frac{\operatorname{tr} \Sigma}{B} $$
 #
 # $\Sigma$ is the covariance of the gradient of a single example. As long as the second term is the larger one, more
-# examples help. Both terms are equal at the **noise scale** $\operatorname{tr} \Sigma / \lVert G \rVert^2$, which
-# should therefore be about the critical batch [7].
+# examples help. Both terms are equal if $B$ is the **noise scale** $\operatorname{tr} \Sigma / \lVert G \rVert^2$,
+# which should therefore be about the critical batch [7].
 #
 # Two batch sizes give two equations for the two unknowns. Ranks that train together have two batch sizes anyway: the
 # $b$ examples of a single rank, and the $pb$ examples of all p ranks. Let $n_b$ be the mean of $\lVert G_b \rVert^2$
-# over the ranks, and $n_{pb}$ the same square for the averaged gradient. Then
+# over the ranks, and $n_{pb}$ the squared norm of the averaged gradient. Then
 #
 # $$ \lVert G \rVert^2 \approx \frac{p \, n_{pb} - n_b}{p - 1}, \qquad
 # \operatorname{tr} \Sigma \approx \frac{pb \, (n_b - n_{pb})}{p - 1} . $$
 #
-# The extra cost is one number in each all-reduce. A single step's estimate is mostly noise, so both numbers are
-# averaged over about 20 steps before the ratio is taken. In the next cell two virtual ranks train on the digits, with
-# 16 examples each and a warm-up.
+# The extra cost is an all-reduce of one number in each step. A single step's estimate is mostly noise, so both
+# estimates are averaged over about 20 steps before the ratio is taken. In the next cell two virtual ranks train on the
+# digits, with 16 examples each and a warm-up.
 
 # %%
 SCHEDULE = Schedule(0.08, warmup_steps=20, start=0.04, decay="cosine", steps=100)
@@ -440,8 +442,8 @@ for step in (20, 100, 200):
 
 # %% [markdown]
 # The noise scale grows during training, because the gradient shrinks while its noise remains. So later in training a
-# larger batch is worth more. Does the noise scale predict the critical batch of the glyphs? It was measured along runs
-# at four batch sizes. The next cell shows its mean over the updates to 95 %.
+# larger batch is worth more. Does the noise scale predict the critical batch of the glyphs? We measured it during runs
+# with four batch sizes. The next cell shows its mean over the updates before the accuracy reaches 95 %.
 
 # %%
 ratios = {}
@@ -458,7 +460,7 @@ assert all(0.5 < ratio < 2 for ratio in ratios.values())
 # At a good learning rate the noise scale agrees with the critical batch within a factor of two. At a rate that is three
 # times too small, it does not.
 #
-# Exercise [`e09_noise_scale`](../exercises/e09_noise_scale.py): compute it.
+# Exercise [`e09_noise_scale`](../exercises/e09_noise_scale.py): compute the noise scale.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e09_noise_scale
@@ -466,23 +468,23 @@ assert all(0.5 < ratio < 2 for ratio in ratios.values())
 # %% [markdown]
 # ## Language models
 #
-# OpenAI measured the noise scale of GPT-3 during training, and used it to choose the batch size [8]. Two later results
-# show how far this goes.
+# OpenAI measured the noise scale of GPT-3 during training, and used it to choose the batch size [8]. Two later studies
+# measured the critical batch itself.
 #
 # - Zhang et al. trained models of 85 million to 1.2 billion parameters. The critical batch grew with the number of
-#   training tokens, and hardly with the size of the model [9].
-# - Merrill et al. measured the critical batch directly along the training of OLMo [10]. From a checkpoint they
+#   training tokens, but hardly with the size of the model [9].
+# - Merrill et al. measured the critical batch at several points of the training of OLMo [10]. From a checkpoint they
 #   continued with several batch sizes, and took the largest one whose loss did not get worse. This batch was near zero
 #   at the beginning, rose within about 50 billion tokens, and then stayed near 4096 sequences of 4096 tokens, for
 #   models of 1 billion and of 7 billion parameters. So they began with a small batch and doubled it twice, which saved
-#   43 % of the updates. Llama 3 grew its batch in the same way. The noise scale, however, was smaller than the critical
-#   batch by orders of magnitude. Its derivation assumes SGD, and these models are trained by Adam.
+#   43 % of the updates. Llama 3's batch grew in the same way. For OLMo, however, the noise scale was orders of
+#   magnitude smaller than the critical batch. Its derivation assumes SGD, and these models are trained by Adam.
 #
 # The critical batch limits how many GPUs plain data parallelism can use, because each GPU needs at least one sequence.
 #
 # **Predict first.** Let the critical batch be 4096 x 4096 tokens, as for OLMo, and let a sequence have 8192 tokens. In
 # the training of a model with 8 billion parameters one H100 processes 5762 tokens per second [11], and one A100 2973
-# [12]. How many GPUs can share the batch? How long does an update take at least? How long do 15 trillion tokens take?
+# [12]. How many GPUs can share the batch? What is the least time of an update, and of 15 trillion tokens?
 
 # %% tags=["answer"]
 # answer
@@ -505,11 +507,11 @@ for gpu, rate in (("H100", 5762), ("A100", 2973)):
 # ## By epoch, by update, by time
 #
 # We return to the glyphs and predict times on 16 machines with one core each and links of 10 Gbit/s, as in lesson 08.
-# The time that a machine needs to compute its part of an update was measured on a quiet machine, and the time of the
-# all-reduce is predicted. Imagine that a vendor advertises these machines by their examples per second.
+# The time of a machine's part of an update was measured on an idle machine, and the time of the all-reduce is
+# predicted.
 #
 # **Predict first.** Compare the batches 64, 1024 and 16 384 with 600 updates each. Which learns fastest per epoch,
-# which per update, and which per second? Which has the most examples per second?
+# which per update, and which per second? Which processes the most examples per second?
 
 # %% tags=["answer"]
 # answer
@@ -538,34 +540,35 @@ assert min(SIZES, key=lambda b: updates[b] * took[b]) == 1024 and updates[16384]
 # <details><summary>Why</summary>
 #
 # Per epoch the small batch is far ahead. Per update both large batches are ahead. Per second the batch of 1024 is
-# ahead. With 64, most of the time is communication. With 16 384, the machines compute examples that save no updates.
-# The largest batch has 5.8 times the examples per second of 1024, and it needs three times as long to 95 %.
+# ahead. With 64, communication takes most of the time. With 16 384, most examples save no updates. The largest batch
+# processes 5.8 times as many examples per second as the batch of 1024, but takes three times as long to reach 95 %.
 #
 # </details>
 #
-# So ask of any benchmark:
+# So ask these questions about any benchmark:
 #
-# - Does it show throughput, or the time to an accuracy? Examples per second grow with the batch.
+# - Does it show throughput, or the time to reach an accuracy? Examples per second grow with the batch.
 # - How large is the batch? Far above the critical batch most examples save no updates.
-# - Was the learning rate tuned for both sides? How many seeds are there, and what is the standard error?
-# - Are epochs equal, or updates? Equal epochs favour small batches, and equal updates favour large ones.
+# - Was the learning rate tuned for both batches? How many seeds are there, and what is the standard error?
+# - Do both batches train for the same number of epochs, or of updates? Equal epochs favour small batches, and equal
+#   updates favour large ones.
 #
-# For these reasons MLPerf's training benchmark counts the time to a given quality [13].
+# For these reasons MLPerf's training benchmark measures the time to reach a given quality [13].
 #
 # ## The generalisation gap
 #
 # So far larger batches were worse because they made fewer updates, and their training loss was higher, too. Keskar et
 # al. describe another effect [14]: at an equal training loss, a large batch may have a lower test accuracy. This is the
-# **generalisation gap**. Shallue et al. found none in 35 workloads when both sides were tuned [6]. The appendix
-# [09, the generalisation gap](appendix/09_generalisation_gap.ipynb) looks for it where examples are few, and in the
-# largest batch of the glyphs.
+# **generalisation gap**. Shallue et al. found none in 35 workloads when the settings of each batch were tuned [6]. The
+# appendix [09, the generalisation gap](appendix/09_generalisation_gap.ipynb) looks for it where examples are few, and
+# in the largest batch of the glyphs.
 #
 # ## The same in PyTorch
 #
-# The next program makes the same training run as the two virtual ranks above, with real processes. It has three parts
-# that you can take to work. `SequentialLR` joins a linear warm-up and a cosine schedule. With `no_sync` each rank adds
-# the gradients of two small batches before one all-reduce; this is gradient accumulation. A communication hook sees the
-# rank's own gradient before `DistributedDataParallel` averages it, and takes its square for the noise scale.
+# The next program repeats the run of the two virtual ranks above with real processes. Three of its parts are useful in
+# your own programs. `SequentialLR` joins a linear warm-up and a cosine schedule. With `no_sync` each rank adds the
+# gradients of two small batches before one all-reduce; this is gradient accumulation. A communication hook sees the
+# rank's own gradient before `DistributedDataParallel` averages it, and computes its squared norm for the noise scale.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -620,7 +623,7 @@ assert said == [f"{live[step - 1]:.1f} examples after {step} steps" for step in 
 
 # %% [markdown]
 # The program prints the same noise scales as our run above. Two small batches of 8 give the gradient of one batch of
-# 16, because each loss is divided by two. Without this division the gradient would be a sum, and its steps would be
+# 16, because each loss is divided by two. Without this division the gradient would be a sum, and the steps would be
 # twice as long as intended.
 #
 # ## The reference implementation
@@ -683,10 +686,10 @@ print(f"{(1 + k) / 2:.1f} times the compute of the critical batch, to save {1 - 
 # %% [markdown]
 # ## What you found
 #
-# - The linear scaling rule gives the best rate up to eight times the batch, and warm-up carries it to 32 times. At 64
-#   times the rate is too large for the whole training.
-# - The critical batch of the glyphs is 387, known to about 50. Up to 256, twice the batch nearly halves the updates.
-#   Beyond 1024, a larger batch saves hardly any.
+# - The linear scaling rule gives the best rate for batches up to eight times as large, and with warm-up it works up to
+#   32 times. For a batch 64 times as large its rate is too large even after a warm-up.
+# - The critical batch of the glyphs is 387, with a standard error of about 50. Up to 256, twice the batch nearly halves
+#   the updates. Beyond 1024, a larger batch saves hardly any.
 # - Ranks that train together can estimate this batch from their own gradients. With SGD at a good rate the estimate is
 #   right within a factor of two. For language models that Adam trains, the critical batch must be measured directly.
 # - The critical batch, divided by the length of a sequence, limits how many GPUs data parallelism can use. A benchmark
