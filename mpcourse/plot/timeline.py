@@ -29,7 +29,7 @@ COLUMNS = 1200  # of a row; events that begin within one of them are one bar
 ALONE = 8  # a bar of so many columns or more is one event's alone
 POINTS = 380.0  # width of a row in print
 FONT = 6.0
-MARGIN = 12.0  # points beside a label in its bar, both sides together
+MARGIN = 9.0  # points beside a label in its bar, both sides together
 SWATCHES = 4  # colours beside a name in the legend
 
 
@@ -205,7 +205,10 @@ def _write_names(
 ) -> None:
     """Write the name of an operation, or the bytes of a copy, in each bar that has room for it."""
     for event, (at, width, _) in bars:
-        name = size(event.nbytes) if event.kind == "copy" and event.nbytes else event.name
+        name = event.name
+        if event.kind == "copy" and event.nbytes:
+            number, unit = size(event.nbytes).split()
+            name = f"{float(number):.0f} {unit}" if float(number) >= 100 else f"{number} {unit}"
         if _printed(name) + MARGIN < POINTS * width / (end - start):
             box = {"facecolor": fill, "edgecolor": "none", "pad": 0.8} if event.kind == "copy" else None
             middle = scale * (at + width / 2 - start)
