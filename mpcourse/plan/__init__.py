@@ -18,8 +18,9 @@ search in search.py.
 """
 
 from mpcourse.plan.candidate import Candidate, Plan, Seconds
+from mpcourse.plan.cost import LayerCost
 from mpcourse.plan.counting import CountingComm
-from mpcourse.plan.layers import Input, LayerCost, Layers
+from mpcourse.plan.layers import Input, Inputs, Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
 from mpcourse.plan.search import Asked, Plans, plan, search, why
@@ -31,6 +32,7 @@ __all__ = [
     "Candidate",
     "CountingComm",
     "Input",
+    "Inputs",
     "LayerCost",
     "Layers",
     "Machines",

@@ -1,28 +1,41 @@
-"""What each layer of a user's own model costs, by running its code on a virtual GPU without data."""
+"""What the parts of a user's own model cost, by running its code on a virtual GPU without data."""
 
 import contextlib
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from mpcourse.common.errors import UserError
+from mpcourse.plan.blocks import find_blocks
+from mpcourse.plan.cost import LayerCost
 from mpcourse.plan.counting import CountingComm
+from mpcourse.plan.probe import Known, Loss, Part, Probe, structure
 from mpcourse.predict.load import blame
-from mpcourse.virtual import GPU, Box, virtual_gpus
+from mpcourse.virtual import GPU, virtual_gpus
 
 _ROOMY = 2**60  # bytes: a card on which everything fits
 Make = Callable[..., object]
+Arguments = tuple[tuple, dict[str, Any]]
+
+
+class Example(Protocol):
+    """How a batch is made."""
+
+    def batch(self, size: int, dtype: torch.dtype) -> Arguments:
+        """Return what a model takes, positions and keywords, for so many examples."""
+        ...
 
 
 @dataclass(frozen=True)
 class Input:
-    """One example of a model's input.
+    """One example of a model's input, a single tensor.
 
     shape: of one example, without the batch.
     tokens: whether it holds numbers of tokens, int64. False: floating point.
@@ -31,39 +44,49 @@ class Input:
     shape: tuple[int, ...]
     tokens: bool
 
-    def batch(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+    def batch(self, size: int, dtype: torch.dtype) -> Arguments:
         """Make a batch without data, on the meta device.
 
         size: examples.
         dtype: of its elements, where they are not tokens.
         """
-        return torch.empty(size, *self.shape, dtype=torch.int64 if self.tokens else dtype, device="meta")
+        of = torch.int64 if self.tokens else dtype
+        return (torch.empty(size, *self.shape, dtype=of, device="meta"),), {}
 
 
 @dataclass(frozen=True)
-class LayerCost:
-    """What one layer holds and takes with one micro-batch on one GPU.
+class Inputs:
+    """Inputs of a model, of any number and kind.
 
-    forward: seconds of computing.
-    backward: seconds of computing, when gradients are added to existing ones.
-    held: bytes that forward leaves behind for backward, with its output.
-    working: bytes at the fullest moment of forward and backward, in addition to its input.
-    given: bytes of its input.
-    output: bytes of its output.
-    forward_sums, backward_sums: bytes of each all-reduce along the tensor axis.
-    exchanged: bytes of keys and values of whole sequences, which forward gathers along the context axis; backward
-    scatters the sum of their gradients.
+    make: takes a number of examples, returns a batch: a tensor, a tuple of what forward takes, or a dict by its names.
     """
 
-    forward: float
-    backward: float
-    held: int
-    working: int
-    given: int
-    output: int
-    forward_sums: tuple[int, ...] = ()
-    backward_sums: tuple[int, ...] = ()
-    exchanged: int = 0
+    make: Callable[[int], Any]
+
+    def batch(self, size: int, dtype: torch.dtype) -> Arguments:
+        """Make a batch without data, on the meta device.
+
+        size: examples.
+        dtype: of floating-point numbers.
+        Raises UserError where `make` fails.
+        """
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                made = self.make(size)
+        except (Exception, SystemExit) as error:
+            name = getattr(self.make, "__name__", "the function")
+            raise UserError(f"{name}({size}) failed: {blame(error)}") from None
+
+        def without_data(x: Any) -> Any:
+            if not isinstance(x, torch.Tensor):
+                return x
+            of = dtype if x.is_floating_point() else x.dtype
+            return torch.empty(x.shape, dtype=of, device="meta", requires_grad=x.requires_grad)
+
+        made = tree_map(without_data, made)
+        if isinstance(made, dict) or hasattr(made, "keys"):
+            return (), dict(made)
+        return (tuple(made) if isinstance(made, tuple | list) else (made,)), {}
 
 
 class Indivisible(Exception):
@@ -71,98 +94,114 @@ class Indivisible(Exception):
 
 
 class Layers:
-    """The layers of a model, and what they cost on a GPU.
+    """The parts of a model, and what they cost on a GPU.
 
     make: takes the communicator of the tensor axis, or None where there is one rank. If it takes nothing, tensor is 1.
-    It returns an nn.Sequential, whose children are the layers.
+    It returns a model, an nn.Module that trains on one GPU.
     example: one example of the model's input.
-    gpu: layers run on it, virtually.
+    gpu: parts run on it, virtually.
     context: the communicator with which the layers were made along the context axis, whose ranks have a part of each
     sequence; `example` is one rank's part. None: there is no such axis.
-    runs: number of layers that were run so far. Layers of equal structure are run once for a micro-batch.
+    loss: takes the model's output, returns a scalar; None: its time and memory are left out.
+    blocks: names of the model's blocks, or of lists of them; empty: they are found (`find_blocks`).
+    runs: number of blocks that were run so far. Blocks of equal structure are run once for a micro-batch.
     """
 
-    def __init__(self, make: Make, example: Input, gpu: GPU, context: CountingComm | None = None) -> None:
-        self.make, self.example, self.context = make, example, context
+    def __init__(
+        self,
+        make: Make,
+        example: Example,
+        gpu: GPU,
+        context: CountingComm | None = None,
+        loss: Loss | None = None,
+        blocks: Sequence[str] = (),
+    ) -> None:
+        self.make, self.example, self.context, self.loss, self.named = make, example, context, loss, blocks
         self.gpu = replace(gpu, memory=_ROOMY, workspace=0, by_shape=gpu.multiprocessors > 0)
         # Tensor cores of a V100 have only float16.
         self.dtype = torch.float16 if gpu.capability < (8, 0) else torch.bfloat16
         self.runs = 0
         self._models: dict[int, _Model] = {}
-        self._costs: dict[tuple[int, int], list[LayerCost]] = {}
+        self._parts: dict[tuple[int, int], list[Part]] = {}
 
-    def costs(self, tensor: int, microbatch: int) -> list[LayerCost]:
-        """Return the cost of each layer, in order.
+    def parts(self, tensor: int, microbatch: int) -> list[Part]:
+        """Return the parts of the model, in the order in which they run.
 
         tensor: ranks of the tensor axis.
         microbatch: examples.
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
         """
-        if (tensor, microbatch) not in self._costs:
-            with virtual_gpus(1, self.gpu, dry=True) as box:
-                self._costs[tensor, microbatch] = self._measured(box, self._model(tensor), microbatch)
-        return self._costs[tensor, microbatch]
+        if (tensor, microbatch) not in self._parts:
+            self._parts[tensor, microbatch] = self._measured(self._model(tensor), microbatch)
+        return self._parts[tensor, microbatch]
+
+    def costs(self, tensor: int, microbatch: int) -> list[LayerCost]:
+        """Return the cost of each part, in order. Arguments and errors are those of `parts`."""
+        return [part.cost for part in self.parts(tensor, microbatch)]
 
     def parameters(self, tensor: int) -> list[dict[int, int]]:
-        """Return, for each layer, the number of elements of each trained parameter, by its identity (`id`).
+        """Return, for each part, the number of elements of each trained parameter, by its identity (`id`).
 
         tensor: ranks of the tensor axis.
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
         """
-        return self._model(tensor).parameters
+        return [part.parameters for part in self.parts(tensor, 1)]
 
     def structures(self, tensor: int) -> list[Hashable]:
-        """Return, for each layer, a value that is equal for layers that compute alike.
+        """Return, for each part, a value that is equal for parts that compute alike.
 
         tensor: ranks of the tensor axis.
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
         """
-        return self._model(tensor).structures
+        return [part.structure for part in self.parts(tensor, 1)]
 
     def count(self, tensor: int = 1) -> int:
-        """Return how many parameters one rank of the tensor axis has.
+        """Return how many trained parameters one rank of the tensor axis has.
 
         tensor: ranks of the tensor axis.
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
         """
-        return sum({key: n for layer in self.parameters(tensor) for key, n in layer.items()}.values())
+        return sum(p.numel() for p in self._model(tensor).module.parameters() if p.requires_grad)
 
     def _model(self, tensor: int) -> "_Model":
         if tensor not in self._models:
-            self._models[tensor] = _Model(self.make, tensor, self.dtype)
+            self._models[tensor] = _Model(self.make, tensor, self.dtype, self.named)
         return self._models[tensor]
 
-    def _measured(self, box: Box, model: "_Model", microbatch: int) -> list[LayerCost]:
-        costs, known = [], model.known
-        x = self.example.batch(microbatch, self.dtype)
-        for number, (layer, structure) in enumerate(zip(model.layers, model.structures, strict=True)):
-            key = (structure, tuple(x.shape), x.dtype)
-            if key not in known:
-                self.runs += 1
-                try:
-                    known[key] = _run(box, layer, x, model.comm, self.context)
-                except Exception as error:
-                    of = "" if number else f" on a batch of {'x'.join(map(str, x.shape))}"
-                    what = f"layer {number} of the model, {type(layer).__name__}, failed{of}"
-                    raise UserError(f"{what}: {blame(error)}") from None
-            cost, shape, dtype = known[key]
-            x = torch.empty(shape, dtype=dtype, device="meta")
-            costs.append(cost)
-        return costs
+    def _measured(self, model: "_Model", microbatch: int) -> list[Part]:
+        args, kwargs = self.example.batch(microbatch, self.dtype)
+        with virtual_gpus(1, self.gpu, dry=True) as box:
+            box.assumes = True  # where code asks whether a mask hides anything
+            module = copy.deepcopy(model.module).to("vgpu:0")  # goes with the box
+            probe = Probe(box, module, model.blocks, model.structures, model.comm, self.context, model.known)
+            try:
+                return probe.parts(tree_map(_moved, args), tree_map(_moved, kwargs), self.loss)
+            except UserError:
+                raise
+            except Exception as error:
+                shapes = ["x".join(map(str, x.shape)) for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+                what = f"a step of {type(module).__name__} on {' and '.join(shapes)} failed"
+                raise UserError(f"{what}: {blame(error)}") from None
+            finally:
+                self.runs += probe.runs
+
+
+def _moved(x: Any) -> Any:
+    return x.to("vgpu:0").detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
 
 
 class _Model:
     """The model as one rank of the tensor axis has it, without data."""
 
-    def __init__(self, make: Make, tensor: int, dtype: torch.dtype) -> None:
+    def __init__(self, make: Make, tensor: int, dtype: torch.dtype, named: Sequence[str]) -> None:
         self.comm = CountingComm(tensor) if tensor > 1 else None
-        self.layers = list(_built(make, self.comm).to(dtype))
-        self.structures = [_structure(layer) for layer in self.layers]
-        self.parameters = [{id(p): p.numel() for p in m.parameters() if p.requires_grad} for m in self.layers]
-        self.known: dict[Hashable, tuple[LayerCost, tuple[int, ...], torch.dtype]] = {}
+        self.module = _built(make, self.comm).to(dtype)
+        self.blocks = find_blocks(self.module, named)
+        self.structures = [structure(self.module.get_submodule(name)) for name in self.blocks]
+        self.known: dict[Hashable, Known] = {}
 
 
-def _built(make: Make, comm: CountingComm | None) -> nn.Sequential:
+def _built(make: Make, comm: CountingComm | None) -> nn.Module:
     name = getattr(make, "__name__", "the function")
     given = _arguments(make, comm)
     if given is None:
@@ -178,11 +217,10 @@ def _built(make: Make, comm: CountingComm | None) -> nn.Sequential:
         raise UserError(f"{name}() failed: {blame(error)}") from None
     except (Exception, SystemExit) as error:
         raise UserError(f"{name}() failed, made without data: {blame(error)}") from None
-    if not isinstance(model, nn.Sequential) or not len(model):
-        what = "one without any" if isinstance(model, nn.Sequential) else type(model).__name__
-        raise UserError(
-            f"{name}() must return an nn.Sequential, whose layers a plan can cut between: it returned {what}"
-        )
+    if not isinstance(model, nn.Module):
+        raise UserError(f"{name}() must return a torch.nn.Module: it returned {type(model).__name__}")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise UserError(f"{name}() returned a {type(model).__name__} that has no parameter to train")
     return model
 
 
@@ -195,61 +233,3 @@ def _arguments(make: Make, comm: CountingComm | None) -> dict[str, Any] | None:
     needed = [p.name for p in parameters.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     name = "comm" if "comm" in parameters else needed[0] if len(needed) == 1 else None
     return None if name is None else {name: comm}
-
-
-def _run(
-    box: Box, layer: nn.Module, given: torch.Tensor, comm: CountingComm | None, context: CountingComm | None
-) -> tuple[LayerCost, tuple[int, ...], torch.dtype]:
-    """Run forward and backward of a copy of a layer, which goes with the box; return cost, output's shape and dtype."""
-    layer = copy.deepcopy(layer).to("vgpu:0")
-    for p in layer.parameters():  # a micro-batch adds its gradients to those of earlier ones
-        p.grad = torch.zeros_like(p) if p.requires_grad else None
-    x = given.to("vgpu:0").requires_grad_(given.is_floating_point())
-    sums = comm.sums if comm is not None else []
-    sums.clear()
-    exchanged = context.sums if context is not None else []
-    exchanged.clear()
-    box.reset()
-    before = box.ledger.used[0]
-    out = layer(x)
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"it returned {type(out).__name__}: a layer between stages returns one tensor")
-    forward, held, forward_sums = _seconds(box), box.ledger.used[0] - before, tuple(sums)
-    if out.requires_grad:
-        out.backward(torch.empty_like(out))
-    cost = LayerCost(
-        forward, _seconds(box) - forward, held, box.ledger.most[0] - before, given.nbytes, out.nbytes,
-        forward_sums, tuple(sums[len(forward_sums) :]), sum(exchanged),
-    )  # fmt: skip
-    return cost, tuple(out.shape), out.dtype
-
-
-def _seconds(box: Box) -> float:
-    """Return the seconds that the GPU has computed, or the host has enqueued, since the reset: the longer.
-
-    All-reduces copy to the host's memory here; their time is computed elsewhere.
-    """
-    work = [e for e in box.events if e.lane == box.names[0]]
-    return max(sum(e.seconds for e in work), len(work) * box.gpus[0].launch)
-
-
-def _structure(module: nn.Module) -> Hashable:
-    """Return a value that is equal for modules that compute alike: classes, sizes, other contents, tensors by shape."""
-    own: list[Hashable] = []
-    for name, value in sorted(vars(module).items()):
-        if name in ("_parameters", "_buffers"):
-            tensors: list[Hashable] = [(n, None if t is None else (tuple(t.shape), t.dtype)) for n, t in value.items()]
-            own.append((name, tuple(tensors)))
-        elif name == "_modules":
-            own.append((name, tuple((n, None if m is None else _structure(m)) for n, m in value.items())))
-        elif not name.startswith("_"):
-            own.append((name, _plain(value)))
-    return type(module), tuple(own)
-
-
-def _plain(value: Any) -> Hashable:
-    if isinstance(value, int | float | str | bool | bytes | None):
-        return value
-    if isinstance(value, tuple | list):
-        return tuple(map(_plain, value))
-    return id(value)  # another object may compute differently, so the layer is run once more

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from mpcourse.plan.layers import LayerCost
+from mpcourse.plan.cost import LayerCost
 from mpcourse.split import balance
 
 
@@ -72,10 +72,11 @@ def part(
     forward, sums = sum(c.forward for c in costs), sum(seconds(n) for c in costs for n in c.forward_sums)
     backward_sums = sum(seconds(n) for c in costs for n in c.backward_sums)
     backward, exchange = sum(c.backward for c in costs), sum(gather(c.exchanged) for c in costs)
-    held = sum(c.given if checkpoint else c.held for c in costs)
+    held = sum(c.given + c.kept if checkpoint else c.held for c in costs)
     # What the layer that works now holds is already counted in `held`, unless it is made anew.
-    working = max(c.working if checkpoint else c.working - c.held for c in costs)
+    working = max(c.working - c.kept if checkpoint else c.working - c.held for c in costs)
     if checkpoint:
-        backward, backward_sums = backward + forward, backward_sums + sums
+        backward += sum(c.again for c in costs)
+        backward_sums += sum(seconds(n) for c in costs if c.again for n in c.forward_sums)
     again = exchange if checkpoint else 0.0
     return Part(forward, backward, sums, backward_sums, exchange, exchange + again, held, working, costs[-1].output)

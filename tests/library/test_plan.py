@@ -30,6 +30,7 @@ from mpcourse.plan import (
     Candidate,
     CountingComm,
     Input,
+    Inputs,
     Layers,
     Machines,
     Pricing,
@@ -104,7 +105,7 @@ def test_all_reduces_of_eight_gpus_take_what_was_measured_from_16_mib_on(gpu, ta
 
 def test_a_layer_holds_what_korthikanti_counts_and_takes_about_what_they_measured():
     s, b, h, heads, t = 2048, 4, 6144, 64, 8
-    layers = Layers(lambda comm: nn.Sequential(MegatronLayer(comm, h, heads)), Input((s, h), False), A100)
+    layers = Layers(lambda comm: nn.Sequential(MegatronLayer(comm, h, heads)), hidden(s, h), A100)
     (cost,) = layers.costs(t, b)
     assert cost.held == pytest.approx(s * b * h * (10 + 24 / t + 5 * heads * s / (h * t)), rel=1e-3)
     sums = [partial(Machines.named(8, "A100-SXM4").sums, "tensor", (1, 1, t))] * 2
@@ -129,6 +130,11 @@ def test_equal_layers_are_run_once_for_a_micro_batch_and_a_tensor_size():
     assert layers.count(1) == sum(p.numel() for p in transformer(SMALL).parameters())
 
 
+def hidden(*shape):
+    """Make inputs that come from an earlier layer, so that they need a gradient."""
+    return Inputs(lambda size: torch.empty(size, *shape, device="meta", requires_grad=True))
+
+
 def test_layers_of_other_sizes_or_with_other_attributes_are_run_for_themselves():
     class Scaled(nn.Linear):
         def __init__(self, width, times):
@@ -141,7 +147,7 @@ def test_layers_of_other_sizes_or_with_other_attributes_are_run_for_themselves()
             return super().forward(x)
 
     made = [Scaled(8, 1), Scaled(8, 2), Scaled(8, 1), Scaled(4, 1)]
-    layers = Layers(lambda: nn.Sequential(*made), Input((8,), False), A100)
+    layers = Layers(lambda: nn.Sequential(*made), hidden(8), A100)
     first, second, third, _ = layers.costs(1, 4)
     assert layers.runs == 3 and first == third and second.forward > first.forward
 
@@ -273,12 +279,12 @@ def test_a_rank_of_a_context_axis_computes_its_part_of_a_layer_and_gathers_all_k
     length, ranks, tensor = 32_768, 4, 8
     sizes = {"width": 16_384, "heads": 128, "groups": 8, "hidden": 53_248}
     (whole,) = Layers(
-        lambda comm: nn.Sequential(LlamaLayer(comm, **sizes, context=None)), Input((length, 16_384), False), A100
+        lambda comm: nn.Sequential(LlamaLayer(comm, **sizes, context=None)), hidden(length, 16_384), A100
     ).costs(tensor, 1)
     context = CountingComm(ranks)
     layers = Layers(
         lambda comm: nn.Sequential(LlamaLayer(comm, **sizes, context=context)),
-        Input((length // ranks, 16_384), False),
+        hidden(length // ranks, 16_384),
         A100,
         context,
     )
@@ -365,11 +371,10 @@ def test_where_nothing_fits_the_smallest_need_and_what_is_missing_are_told(cli, 
         ("make_model", ("--gpus", 8, "--batch", 8, "--pipeline", 8), ("6 layers",)),
         ("make_model", ("--gpus", 8, "--batch", 8, "--gpu", "H100"), ("did you mean 'H100-PCIe'",)),
         ("make_model", ("--gpus", 8, "--batch", 8, "--between", "InfiniBand HRD"), ("did you mean 'InfiniBand HDR'",)),
-        ("make_model", ("--gpus", 8, "--batch", 8, "--length", 65), ("layer 0", "Embedding", "1x65")),
-        ("uncut", ("--gpus", 8, "--batch", 8, "--input", 4), ("nn.Sequential", "Linear")),
-        ("empty", ("--gpus", 8, "--batch", 8), ("nn.Sequential", "without any")),
+        ("make_model", ("--gpus", 8, "--batch", 8, "--length", 65), ("block 0", "Embedding", "1x65")),
+        ("empty", ("--gpus", 8, "--batch", 8), ("Sequential", "no parameter to train")),
         ("alone", ("--gpus", 8, "--batch", 8, "--input", 64, "--tensor", 2), ("takes no communicator",)),
-        ("breaks", ("--gpus", 8, "--batch", 8, "--input", 4), ("layer 1", "Linear", "failed")),
+        ("breaks", ("--gpus", 8, "--batch", 8, "--input", 4), ("block 1", "Linear", "failed")),
         ("sends", ("--gpus", 8, "--batch", 8, "--input", 4), ("no Send",)),
         ("alone", ("--gpus", 8, "--batch", 8, "--input", 0), ("nothing in it",)),
         ("alone", ("--gpus", 8, "--batch", 8, "--chunks", 0), ("--chunks 0",)),

@@ -121,6 +121,9 @@ def number(box: Box, tensor: Tensor) -> float | complex:
     """
     if box.stand_in is not None:  # the caller has set the value
         return box.stand_in
+    block = box.block_of(tensor) if box.assumes else None
+    if block is not None and block.allocation.name in ("all", "any"):
+        return block.allocation.name == "all"
     if not (tensor.is_floating_point() or tensor.is_complex()):
         raise no_data("item()")
     stand_in(box, "item()", asking_line()[0])

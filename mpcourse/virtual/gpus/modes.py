@@ -56,6 +56,8 @@ class FunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        if self.dispatch.depth:
+            return func(*args, **kwargs)
         if kwargs.get("device") is not None or kwargs.get("pin_memory"):
             kwargs, pinned = self._of_factory(kwargs)
             if pinned:

@@ -82,14 +82,38 @@ def _has_device(value: Any, *args: Any, **kwargs: Any) -> bool:
     )
 
 
+def _vmapped(owner: Any, name: str) -> tuple[Any, str, Callable[..., Any]]:
+    """Return a patch of vmap: in a dry box its result is placed, and its operations are not billed; else refused."""
+    plain = getattr(owner, name)
+
+    @functools.wraps(plain)
+    def function(func: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk: Any, *args: Any, **kwargs: Any) -> Any:
+        from mpcourse.virtual.gpus.modes import mode_here
+        from mpcourse.virtual.gpus.unplaced import place
+
+        mode = mode_here()
+        if mode is None or mode.dispatch.depth or not _has_device(func, *args, **kwargs):
+            return plain(func, in_dims, out_dims, randomness, chunk, *args, **kwargs)
+        if not mode.box.dry:
+            raise RuntimeError(_FUNC)
+        index = next(b.index for t in tensors_in((*args, *kwargs.values())) if (b := mode.box.block_of(t)) is not None)
+        with mode.dispatch.paused():
+            out = plain(func, in_dims, out_dims, randomness, chunk, *args, **kwargs)
+        for t in tensors_in(out if isinstance(out, tuple | list) else (out,)):
+            if mode.box.block_of(t) is None:
+                place(mode.dispatch, t, index)
+        return out
+
+    return owner, name, function
+
+
 PATCHES = [
     _refused(owner, name, concerns, what)
     for owner, name, concerns, what in (
         (torch, "compile", _always, _COMPILE),
         (torch.export, "export", _always, _EXPORT),
-        (torch._functorch.apis, "vmap_impl", lambda func, *args, **kwargs: _has_device(*args, **kwargs), _FUNC),
         (torch.nested, "nested_tensor", _has_device, _NESTED),
         (torch.nested, "as_nested_tensor", _has_device, _NESTED),
         (torch.utils.dlpack, "to_dlpack", _has_device, _DLPACK),
     )
-]
+] + [_vmapped(torch._functorch.apis, "vmap_impl")]

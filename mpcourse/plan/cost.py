@@ -1,0 +1,33 @@
+"""What one layer of a model costs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """What one layer holds and takes with one micro-batch on one GPU.
+
+    forward: seconds of computing.
+    backward: seconds of computing, when gradients are added to existing ones.
+    held: bytes that forward leaves behind for backward, with its output.
+    working: bytes at the fullest moment of forward and backward, in addition to its input.
+    given: bytes of its input.
+    output: bytes that go on to later layers.
+    forward_sums, backward_sums: bytes of each all-reduce along the tensor axis.
+    exchanged: bytes of keys and values of whole sequences, which forward gathers along the context axis; backward
+    scatters the sum of their gradients.
+    again: seconds of what a checkpoint computes again in backward; 0 for what is never checkpointed.
+    kept: bytes that are held although checkpoints keep only inputs.
+    """
+
+    forward: float
+    backward: float
+    held: int
+    working: int
+    given: int
+    output: int
+    forward_sums: tuple[int, ...] = ()
+    backward_sums: tuple[int, ...] = ()
+    exchanged: int = 0
+    again: float = 0.0
+    kept: int = 0
