@@ -71,21 +71,28 @@ class Plan:
     microbatches: of a step on each replica.
     memory: bytes by kind on the fullest GPU.
     seconds: of one step, by part.
+    flops: that each GPU computes in a step on average, without what checkpoints compute again.
     """
 
     candidate: Candidate
     microbatches: int
     memory: dict[str, float]
     seconds: Seconds
+    flops: float
 
     @property
     def nbytes(self) -> float:
         """Bytes on the fullest GPU, of all kinds."""
         return sum(self.memory.values())
 
+    @property
+    def rate(self) -> float:
+        """FLOP/s of each GPU on average."""
+        return self.flops / self.seconds.total
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers, for JSON."""
-        return asdict(self) | {"bytes": self.nbytes, "step": self.seconds.total}
+        return asdict(self) | {"bytes": self.nbytes, "step": self.seconds.total, "rate": self.rate}
 
 
 def divisors(n: int) -> list[int]:

@@ -18,6 +18,7 @@ class LayerCost:
     scatters the sum of their gradients.
     again: seconds of what a checkpoint computes again in backward; 0 for what is never checkpointed.
     kept: bytes that are held although checkpoints keep only inputs.
+    flops: of forward and backward, without what is computed again.
     """
 
     forward: float
@@ -31,3 +32,4 @@ class LayerCost:
     exchanged: int = 0
     again: float = 0.0
     kept: int = 0
+    flops: int = 0

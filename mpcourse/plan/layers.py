@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan.blocks import find_blocks
@@ -28,6 +28,16 @@ Arguments = tuple[tuple, dict[str, Any]]
 class Example(Protocol):
     """How a batch is made."""
 
+    @property
+    def tokens(self) -> bool:
+        """Whether it holds numbers of tokens."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """How many tokens an example has; 0 where it holds none."""
+        ...
+
     def batch(self, size: int, dtype: torch.dtype) -> Arguments:
         """Return what a model takes, positions and keywords, for so many examples."""
         ...
@@ -43,6 +53,11 @@ class Input:
 
     shape: tuple[int, ...]
     tokens: bool
+
+    @property
+    def length(self) -> int:
+        """How many tokens an example has; 0 where it holds none."""
+        return self.shape[0] if self.tokens else 0
 
     def batch(self, size: int, dtype: torch.dtype) -> Arguments:
         """Make a batch without data, on the meta device.
@@ -62,6 +77,24 @@ class Inputs:
     """
 
     make: Callable[[int], Any]
+
+    @property
+    def tokens(self) -> bool:
+        """Whether the first tensor holds integers, as numbers of tokens are."""
+        return not self._first().is_floating_point()
+
+    @property
+    def length(self) -> int:
+        """How many tokens an example has; 0 where it holds none."""
+        first = self._first()
+        return first.shape[1] if self.tokens and first.dim() > 1 else 0
+
+    def _first(self) -> torch.Tensor:
+        args, kwargs = self.batch(1, torch.bfloat16)
+        found = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+        if not found:
+            raise UserError(f"{getattr(self.make, '__name__', 'the function')}(1) returned no tensor")
+        return found[0]
 
     def batch(self, size: int, dtype: torch.dtype) -> Arguments:
         """Make a batch without data, on the meta device.
@@ -139,14 +172,6 @@ class Layers:
         """Return the cost of each part, in order. Arguments and errors are those of `parts`."""
         return [part.cost for part in self.parts(tensor, microbatch)]
 
-    def parameters(self, tensor: int) -> list[dict[int, int]]:
-        """Return, for each part, the number of elements of each trained parameter, by its identity (`id`).
-
-        tensor: ranks of the tensor axis.
-        Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
-        """
-        return [part.parameters for part in self.parts(tensor, 1)]
-
     def structures(self, tensor: int) -> list[Hashable]:
         """Return, for each part, a value that is equal for parts that compute alike.
 
@@ -162,6 +187,13 @@ class Layers:
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
         """
         return sum(p.numel() for p in self._model(tensor).module.parameters() if p.requires_grad)
+
+    def frozen(self) -> int:
+        """Return how many parameters are not trained.
+
+        Raises UserError for a model that fails.
+        """
+        return sum(p.numel() for p in self._model(1).module.parameters() if not p.requires_grad)
 
     def _model(self, tensor: int) -> "_Model":
         if tensor not in self._models:

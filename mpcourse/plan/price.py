@@ -25,9 +25,10 @@ class Pipelined:
     parts: of the model, part i on stage i % stages.
     transfers: seconds over each cut between two parts.
     blocking: whether a stage waits for its messages to the next one.
-    parameters: of each stage.
-    largest: parameters of each stage's largest layer.
-    tied: parameters that more than one stage holds.
+    parameters: that are trained, of each stage.
+    frozen: parameters that are not trained, of each stage; they have weights alone.
+    largest: parameters of each stage's largest layer, trained or not.
+    tied: trained parameters that more than one stage holds.
     """
 
     stages: int
@@ -36,9 +37,10 @@ class Pipelined:
     parts: list[Part]
     transfers: list[float]
     blocking: bool
-    parameters: list[int]  # of each stage
-    largest: list[int]  # parameters of each stage's largest layer
-    tied: int  # parameters that more than one stage holds
+    parameters: list[int]
+    frozen: list[int]
+    largest: list[int]
+    tied: int
 
     @cached_property
     def forward(self) -> list[float]:
@@ -124,8 +126,11 @@ class Pricing:
         # flight.
         gathered = [PARAMETERS * n if c.zero == 3 else 0.0 for n in run.largest]
         whole = sum(states.values())
-        s = max(range(c.pipeline), key=lambda s: whole * run.parameters[s] + run.activations[s] + gathered[s])
+        frozen = [PARAMETERS * n / (d if c.zero == 3 else 1) for n in run.frozen]
+        held_by = [whole * n + frozen[s] + run.activations[s] + gathered[s] for s, n in enumerate(run.parameters)]
+        s = max(range(c.pipeline), key=lambda s: held_by[s])
         nbytes_of = {kind: nbytes * run.parameters[s] for kind, nbytes in states.items()}
+        nbytes_of |= {"frozen parameters": frozen[s]} if frozen[s] else {}
         nbytes_of |= {"activations": run.activations[s], "context and workspaces": gpu.context + 2 * gpu.workspace}
         return nbytes_of | ({"gathered": gathered[s]} if gathered[s] else {})
 
@@ -164,7 +169,7 @@ class Pricing:
             data=self._data(c, run),
             update=self._update(c, run),
         )
-        return Plan(c, m, self.memory(c), seconds)
+        return Plan(c, m, self.memory(c), seconds, m * sum(p.flops for p in run.parts) / c.pipeline)
 
     def total(self, c: Candidate) -> float:
         """Return the seconds of a step; `price` gives the parts, which takes one more replay.
@@ -192,7 +197,9 @@ class Pricing:
             return 0.0
         s = max(range(c.pipeline), key=lambda s: run.parameters[s])
         m, nbytes = run.microbatches, PARAMETERS * run.parameters[s]
-        layer = run.largest[s] / max(1, run.parameters[s])  # share of the traffic at an end, where nothing can hide it
+        layer = min(
+            1.0, run.largest[s] / max(1, run.parameters[s])
+        )  # share of the traffic at an end, where nothing can hide it
         backward = sum(run.backward[s :: c.pipeline])
         overlap = self.software.overlap if c.pipeline == 1 else self.software.pipeline_overlap
         if c.zero == 0:
@@ -203,7 +210,9 @@ class Pricing:
             return half + (max(half - backward, half * layer) if overlap else half)
         if c.zero == 2:
             return half + max(m * (half - backward), half * layer)
-        return max(3 * m * half - m * run.busy[s], 2 * half * layer)
+        weights = nbytes + PARAMETERS * run.frozen[s]
+        gather = self.machines.sums("data", c.grid, weights, not self.software.whole_node) / 2
+        return max(m * (2 * gather + half - run.busy[s]), (gather + half) * layer)
 
     def _update(self, c: Candidate, run: Pipelined) -> float:
         gpu = self.machines.gpu
@@ -216,28 +225,30 @@ class Pricing:
         tensor: ranks of the tensor axis.
         parts: of the model.
         """
-        if parts > len(self.layers.parameters(tensor)):
+        if parts > len(self.layers.parts(tensor, 1)):
             return None
         if self.software.equal:
             return cut_equally(self.layers.structures(tensor), parts)
         return cut(self.layers.costs(tensor, 1), parts)
 
     def _pipelined(self, c: Candidate) -> Pipelined:
-        costs, parameters = self.layers.costs(c.tensor, c.microbatch), self.layers.parameters(c.tensor)
+        costs, known = self.layers.costs(c.tensor, c.microbatch), self.layers.parts(c.tensor, 1)
         seconds = lru_cache(None)(lambda nbytes: self.machines.sums("tensor", c.grid, nbytes))
         context = 1 if self.layers.context is None else self.layers.context.size
         gather = lru_cache(None)(lambda nbytes: self.machines.gather(context, c.tensor, nbytes))
         parts, begin = [], 0
         held: list[dict[int, int]] = [{} for _ in range(c.pipeline)]
+        frozen: list[dict[int, int]] = [{} for _ in range(c.pipeline)]
         largest = [0] * c.pipeline
         sizes = self.cut(c.tensor, c.pipeline * c.chunks)
         assert sizes is not None
         for i, size in enumerate(sizes):
             parts.append(part(costs[begin : begin + size], c.checkpoint, seconds, gather))
             s = i % c.pipeline
-            for layer in parameters[begin : begin + size]:
-                held[s] |= layer
-                largest[s] = max(largest[s], sum(layer.values()))
+            for layer in known[begin : begin + size]:
+                held[s] |= layer.parameters
+                frozen[s] |= layer.frozen
+                largest[s] = max(largest[s], sum(layer.parameters.values()) + sum(layer.frozen.values()))
             begin += size
         transfers = [self.machines.transfer(c.grid, p.output, self.software.split_transfers) for p in parts[:-1]]
         own = [sum(stage.values()) for stage in held]
@@ -246,7 +257,8 @@ class Pricing:
             everything |= stage
         m = self.batch // c.data // c.microbatch
         tied = sum(own) - sum(everything.values())
-        return Pipelined(c.pipeline, m, c.chunks, parts, transfers, self.software.blocking, own, largest, tied)
+        still = [sum(stage.values()) for stage in frozen]
+        return Pipelined(c.pipeline, m, c.chunks, parts, transfers, self.software.blocking, own, still, largest, tied)
 
 
 def _rest(seconds: float, of: float) -> float:

@@ -6,8 +6,8 @@ returns gradients like the block's. What is left of the step is the rest: embedd
 """
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,12 +33,14 @@ class Part:
     structure: a value that is equal for parts that compute alike.
     cost: of one micro-batch.
     parameters: number of elements of each trained parameter, by its identity (`id`).
+    frozen: likewise, of each parameter that is not trained.
     """
 
     name: str
     structure: Hashable
     cost: LayerCost
     parameters: dict[int, int]
+    frozen: dict[int, int]
 
 
 @dataclass
@@ -49,9 +51,9 @@ class _Rest:
     backward: float = 0.0
     held: int = 0
     working: int = 0
+    flops: int = 0
     forward_sums: tuple[int, ...] = ()
     backward_sums: tuple[int, ...] = ()
-    parameters: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class Probe:
 
     def _end_forward(self) -> None:
         rest, ledger = self._rests[-1], self.box.ledger
-        rest.forward = seconds(self.box)
+        rest.forward, rest.flops = seconds(self.box), flops(self.box)
         rest.held = max(0, ledger.used[0] - self._base)
         rest.working = ledger.most[0] - self._base
         rest.forward_sums = self._sums()
@@ -206,6 +208,7 @@ class Probe:
     def _end_backward(self, number: int) -> None:
         rest = self._rests[number]
         rest.backward += seconds(self.box)
+        rest.flops += flops(self.box)
         rest.working = max(rest.working, self.box.ledger.most[0] - self._base + rest.held)
         rest.backward_sums += self._sums()
 
@@ -237,7 +240,7 @@ class Probe:
             plain = torch.autograd.graph.saved_tensors_hooks(_same, _same)  # not those of a checkpoint around the block
             with self._uses.paused(), torch.enable_grad(), plain:
                 alike = tree_map(lambda x: _fresh(x) if isinstance(x, Tensor) else x, (args, kwargs))
-                known = self._measured(block, *alike)
+                known, first = self._measured(block, *alike)
         except Exception as error:
             if isinstance(error, UserError):
                 raise
@@ -248,16 +251,19 @@ class Probe:
         finally:
             hook.remove()
         if len(calls) > 1:  # it is checkpointed: `forward` is in `backward` already
-            known = replace(known, cost=replace(known.cost, again=0.0, kept=known.cost.held))
+            cost = known.cost
+            known = replace(known, cost=replace(cost, again=0.0, kept=cost.held, flops=cost.flops - first))
         self.known[key] = known
         return known
 
-    def _measured(self, block: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Known:
+    def _measured(self, block: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[Known, int]:
+        """Return what a block costs and returns, and the FLOPs of its forward."""
         ledger, context = self.box.ledger, self.context.sums if self.context is not None else []
         self._clear()
         before = ledger.used[0]
         out = block(*args, **kwargs)
         forward, held, working = seconds(self.box), ledger.used[0] - before, ledger.most[0] - before
+        count = flops(self.box)
         forward_sums, exchanged = self._sums(), sum(context)
         tensors = [x for x in tree_flatten(out)[0] if isinstance(x, Tensor)]
         output = tree_map(_Like.of, out)
@@ -268,9 +274,9 @@ class Probe:
             torch.autograd.backward(roots, gradients)
         cost = LayerCost(
             forward, seconds(self.box), held, max(working, ledger.most[0] - before), 0, 0,
-            forward_sums, self._sums(), exchanged + sum(context), again=forward,
+            forward_sums, self._sums(), exchanged + sum(context), again=forward, flops=count + flops(self.box),
         )  # fmt: skip
-        return Known(cost, output)
+        return Known(cost, output), count
 
     # -- the result --
 
@@ -282,13 +288,13 @@ class Probe:
         ends: list[int] = []
         waiting: LayerCost | None = None  # a rest without parameters before the first block
         for i, rest in enumerate(self._rests):
-            rest.parameters = {key: n for key, n in self._uses.parameters.get(2 * i, {}).items() if key not in inside}
+            used = [p for key, p in self._uses.parameters.get(2 * i, {}).items() if key not in inside]
             cost = LayerCost(
                 rest.forward, rest.backward, rest.held, rest.working, 0, 0, rest.forward_sums, rest.backward_sums,
-                kept=rest.held,
+                kept=rest.held, flops=rest.flops,
             )  # fmt: skip
-            if rest.parameters or not self.order:
-                parts.append(Part("", ("rest", i), cost, rest.parameters))
+            if used or not self.order:
+                parts.append(Part("", ("rest", i), cost, *_sorted(used)))
                 ends.append(2 * i)
             elif parts:
                 parts[-1] = replace(parts[-1], cost=_together(parts[-1].cost, cost))
@@ -303,8 +309,7 @@ class Probe:
                 own = replace(own, held=own.given, kept=own.given, backward=own.backward + own.forward, again=0.0)
             if waiting is not None:
                 own, waiting = _together(own, waiting), None
-            trained = {id(p): p.numel() for p in blocks[name].parameters() if p.requires_grad}
-            parts.append(Part(name, self.structures[name], own, trained))
+            parts.append(Part(name, self.structures[name], own, *_sorted(blocks[name].parameters())))
             ends.append(2 * i + 1)
         crossing = self._uses.crossing()
         for i, end in enumerate(ends):
@@ -362,13 +367,13 @@ class _Uses(TorchFunctionMode):
     """Where the step makes its tensors and where it uses them last, in the rest and by the blocks.
 
     position: of what runs now, 2 i in the rest before block i, 2 i + 1 in block i.
-    parameters: of each piece of the rest, their numbers of elements by identity.
+    parameters: that each piece of the rest uses, by identity.
     """
 
     def __init__(self, box: Box) -> None:
         super().__init__()
         self.box, self.position, self._paused = box, 0, False
-        self.parameters: dict[int, dict[int, int]] = {}
+        self.parameters: dict[int, dict[int, nn.Parameter]] = {}
         self._spans: dict[Any, list[int]] = {}  # allocation -> [made, last used]
         self._of_blocks: set[Any] = set()
         self._counts: dict[Any, int] = {}  # allocation of consecutive numbers -> one more than the largest
@@ -382,8 +387,7 @@ class _Uses(TorchFunctionMode):
             self._check_table(*args[:2])
         for x in given:
             if isinstance(x, nn.Parameter):
-                if x.requires_grad:
-                    self.parameters.setdefault(self.position, {})[id(x)] = x.numel()
+                self.parameters.setdefault(self.position, {})[id(x)] = x
             elif x.requires_grad:
                 self._use(x)
         out = func(*args, **kwargs)
@@ -463,6 +467,14 @@ def seconds(box: Box) -> float:
     return max(sum(e.seconds for e in work), len(work) * box.gpus[0].launch)
 
 
+def flops(box: Box) -> int:
+    """Return the FLOPs since the reset.
+
+    box: of one GPU.
+    """
+    return sum(e.flops for e in box.events if e.lane == box.names[0])
+
+
 def _same(x: Tensor) -> Tensor:
     return x
 
@@ -498,10 +510,20 @@ def _together(a: LayerCost, b: LayerCost) -> LayerCost:
         backward=a.backward + b.backward,
         held=a.held + b.held,
         kept=a.kept + b.kept,
+        flops=a.flops + b.flops,
         working=max(a.working + b.held, b.working + a.held),
         forward_sums=a.forward_sums + b.forward_sums,
         backward_sums=a.backward_sums + b.backward_sums,
     )
+
+
+def _sorted(parameters: Iterable[nn.Parameter]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the numbers of elements, by identity, of those that are trained and of those that are not."""
+    trained: dict[int, int] = {}
+    frozen: dict[int, int] = {}
+    for p in parameters:
+        (trained if p.requires_grad else frozen)[id(p)] = p.numel()
+    return trained, frozen
 
 
 def _holder(model: nn.Module, name: str) -> tuple[nn.Module, str]:

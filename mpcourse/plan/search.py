@@ -9,7 +9,8 @@ from typing import Any
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan.candidate import MOST, PARTS, Candidate, Plan, candidates, divisors
-from mpcourse.plan.layers import Indivisible, Input, Layers
+from mpcourse.plan.layers import Example, Indivisible, Layers
+from mpcourse.plan.loss import UsualLoss
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
 from mpcourse.plan.software import Software
@@ -57,7 +58,13 @@ class Plans:
     fit: number of candidates that have enough memory.
     replayed: number of pipelines that were replayed; no other can be among the best.
     layers_run: layers of the model that were run.
-    parameters: of the whole model.
+    parameters: of the whole model, that are trained.
+    frozen: parameters that are not trained.
+    batch: examples of a step.
+    tokens: in an example; 0 where it holds none.
+    parts: names of the parts between which a pipeline may cut; "" is what lies around blocks.
+    loss: its name; "" where it is left out.
+    dtype: of weights and activations.
     seconds: that the search took.
     refused: tensor sizes that the model cannot have, and why.
     """
@@ -69,6 +76,12 @@ class Plans:
     replayed: int
     layers_run: int
     parameters: int
+    frozen: int
+    batch: int
+    tokens: int
+    parts: list[str]
+    loss: str
+    dtype: str
     seconds: float
     refused: dict[int, str] = field(default_factory=dict)
 
@@ -86,23 +99,27 @@ def plan(
     make: Callable[..., object],
     machines: Machines,
     batch: int,
-    example: Input,
+    example: Example,
     asked: Asked | None = None,
     software: Software | None = None,
     best: int = BEST,
+    blocks: Sequence[str] = (),
 ) -> Plans:
     """Find the fastest ways to train a model.
 
-    make: takes the communicator of the tensor axis, or None, and returns an nn.Sequential.
+    make: takes the communicator of the tensor axis, or None, and returns an nn.Module.
     machines: the model is trained on them.
     batch: examples of a step, on all replicas together.
     example: one example of the input.
     asked: what may be tried; None: everything except several chunks.
     software: what a training system does; None: what is usual today.
     best: number of plans to find, with different grids.
+    blocks: names of the model's blocks, or of lists of them, between which a pipeline may cut; empty: they are found.
     Raises UserError for what is impossible, whatever the memory.
     """
-    return search(Pricing(Layers(make, example, machines.gpu), machines, batch, software), asked or Asked(), best)
+    loss = UsualLoss(example.tokens)
+    layers = Layers(make, example, machines.gpu, loss=loss, blocks=blocks)
+    return search(Pricing(layers, machines, batch, software), asked or Asked(), best)
 
 
 def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
@@ -125,7 +142,9 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
     smallest = None if fitting else pricing.price(min(candidates, key=lambda c: sum(pricing.memory(c).values())))
     return Plans(
         ranked, smallest, len(candidates), len(fitting), replayed, pricing.layers.runs, pricing.layers.count(),
-        time.perf_counter() - begin, refused,
+        pricing.layers.frozen(), pricing.batch, pricing.layers.example.length,
+        [part.name for part in pricing.layers.parts(1, 1)], getattr(pricing.layers.loss, "name", ""),
+        str(pricing.layers.dtype).removeprefix("torch."), time.perf_counter() - begin, refused,
     )  # fmt: skip
 
 
@@ -152,7 +171,7 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
     _check(machines, asked)
     for tensor in [asked.tensor] if asked.tensor else divisors(math.gcd(machines.gpus, machines.per_node)):
         try:
-            count = len(layers.parameters(tensor))
+            count = len(layers.parts(tensor, 1))
         except Indivisible as error:
             refused[tensor] = str(error)
             continue
@@ -193,7 +212,7 @@ def _nothing(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> str:
     """Explain why there is no candidate."""
     if asked.tensor in refused:
         return f"--tensor {asked.tensor}: {refused[asked.tensor]}"
-    gpus, count = pricing.machines.gpus, len(pricing.layers.parameters(1))
+    gpus, count = pricing.machines.gpus, len(pricing.layers.parts(1, 1))
     if asked.pipeline and asked.pipeline > count:
         return f"--pipeline {asked.pipeline}: the model has {count} layers, and a stage needs one at least"
     chunks = min(asked.chunks)

@@ -3,6 +3,7 @@
 import math
 import sys
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -12,9 +13,9 @@ from mpcourse.plan.search import Plans, why
 from mpcourse.virtual.gpus.ledger import size
 
 NOTE = (
-    "Memory: mixed-precision Adam, 16 bytes a parameter; not in it: NCCL's buffers, and gaps in what is allocated. "
-    "Time: the model's own layers on a virtual GPU, products by their shape, and a replayed 1F1B pipeline; not in it: "
-    "the loss, loading of data, and that a GPU computes more slowly while it sends."
+    "Memory: mixed-precision Adam, 16 bytes a trained parameter, 2 a frozen one; not in it: NCCL's buffers, and gaps "
+    "in what is allocated. Time: the model's own code on a virtual GPU, products by their shape, and a replayed 1F1B "
+    "pipeline; not in it: loading of data, and that a GPU computes more slowly while it sends."
 )
 
 COLUMNS = (
@@ -32,11 +33,15 @@ def show(plans: Plans, machines: Machines) -> None:
     """
     out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 84)
     gpus = f"{machines.gpus} {machines.gpu.name}, {min(machines.per_node, machines.gpus)} a node"
-    out.print(f"{plans.parameters / 1e9:.4g} billion parameters on {gpus}", soft_wrap=True)
+    frozen = f", and {_many(plans.frozen)} that are frozen," if plans.frozen else ""
+    out.print(f"{_many(plans.parameters)} parameters{frozen} on {gpus}", soft_wrap=True)
+    out.print(f"Assumed: {plans.dtype}, AdamW with float32 masters, loss: {plans.loss or 'left out'}.", soft_wrap=True)
+    out.print(_cuts(plans.parts), soft_wrap=True)
     if plans.smallest is not None:
         out.print(lacking(plans, machines), soft_wrap=True)
     else:
         out.print(_table(plans))
+        out.print(rate(plans, machines), soft_wrap=True)
         out.print(COLUMNS, soft_wrap=True)
         if line := why(plans.best):
             out.print(line, soft_wrap=True)
@@ -49,6 +54,41 @@ def show(plans: Plans, machines: Machines) -> None:
         sizes = ", ".join(str(tensor) for tensor, text in plans.refused.items() if text == reason)
         out.print(f"Not tried: tensor {sizes} ({reason}).", soft_wrap=True, markup=False)
     out.print(NOTE, soft_wrap=True)
+
+
+def rate(plans: Plans, machines: Machines) -> str:
+    """Say what each GPU reaches with the best plan, and what all of them do in a second.
+
+    plans: of a search in which something fits.
+    machines: the machines that it was made for.
+    """
+    best = plans.best[0]
+    peak, _ = machines.gpu.peak(getattr(torch, plans.dtype))
+    done, what = (plans.tokens, "tokens") if plans.tokens else (1, "examples")
+    speed = done * plans.batch / best.seconds.total
+    return (
+        f"The fastest reaches {best.rate / 1e12:.0f} TFLOP/s a GPU, {100 * best.rate / peak:.0f} % of the peak (MFU): "
+        f"{_spaced(speed)} {what}/s, {_spaced(speed / machines.gpus)} a GPU."
+    )
+
+
+def _spaced(number: float) -> str:
+    """Write a number with three digits or more, thousands apart."""
+    return f"{number:,.0f}".replace(",", " ") if number >= 100 else f"{number:.3g}"
+
+
+def _cuts(parts: list[str]) -> str:
+    """Say where a pipeline may cut."""
+    blocks = [name for name in parts if name]
+    if not blocks:
+        return "No repeated blocks were found: no pipeline. Name blocks by --blocks."
+    return (
+        f"A pipeline may cut between {len(parts)} parts: blocks {blocks[0]} to {blocks[-1]}, and what is around them."
+    )
+
+
+def _many(count: int) -> str:
+    return f"{count / 1e9:.4g} billion" if count >= 1e9 else f"{count / 1e6:.4g} million"
 
 
 def lacking(plans: Plans, machines: Machines) -> str:

@@ -19,6 +19,7 @@ class Part:
     held: bytes that a micro-batch in flight keeps here.
     working: further bytes at the fullest moment.
     output: bytes that go to the next part.
+    flops: of forward and backward, without what checkpoints compute again.
     """
 
     forward: float
@@ -30,6 +31,7 @@ class Part:
     held: int
     working: int
     output: int
+    flops: int
 
 
 def cut(costs: Sequence[LayerCost], parts: int) -> list[int]:
@@ -79,4 +81,7 @@ def part(
         backward += sum(c.again for c in costs)
         backward_sums += sum(seconds(n) for c in costs if c.again for n in c.forward_sums)
     again = exchange if checkpoint else 0.0
-    return Part(forward, backward, sums, backward_sums, exchange, exchange + again, held, working, costs[-1].output)
+    return Part(
+        forward, backward, sums, backward_sums, exchange, exchange + again, held, working, costs[-1].output,
+        sum(c.flops for c in costs),
+    )  # fmt: skip

@@ -21,7 +21,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INFRASTRUCTURE = tuple(_OURS + name for name in ("predict", "plan", "virtual", "split", "source.py"))
 
 
-def find_maker(spec: str) -> Callable[[], object]:
+def find_maker(spec: str) -> Callable[..., object]:
     """Return the function that a user names; its file is run.
 
     spec: "file.py:function".

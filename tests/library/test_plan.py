@@ -44,6 +44,7 @@ from mpcourse.plan.flops import recomputed_flops
 from mpcourse.plan.published_models import LlamaLayer, MegatronLayer
 from mpcourse.plan.stages import cut_equally
 from mpcourse.plan.timing import in_flight, least, makespan
+from mpcourse.predict import find_maker
 from mpcourse.virtual import GPUS, virtual_gpus
 from tests.library.test_predict import assert_one_line_error
 
@@ -295,6 +296,7 @@ def test_a_rank_of_a_context_axis_computes_its_part_of_a_layer_and_gathers_all_k
 
 
 MODEL = """
+import torch
 from torch import nn
 from mpcourse.grid.transformer import Shape, transformer
 
@@ -315,6 +317,31 @@ def huge(comm):
 
 def breaks():
     return nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 4))
+
+class Net(nn.Module):
+    def __init__(self, frozen):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(512, 64), nn.Linear(64, 512)
+        self.embedding.requires_grad_(not frozen)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Sequential(nn.Linear(64, 64)), nn.ReLU(True)) for _ in range(4))
+
+    def forward(self, tokens, scale):
+        x = self.embedding(tokens) * scale
+        for layer in self.layers:
+            x = x + layer(x)
+        return {"logits": self.head(x)}
+
+def net():
+    return Net(False)
+
+def frozen():
+    return Net(True)
+
+def batch(size):
+    return {"tokens": torch.zeros(size, 16, dtype=torch.int64), "scale": torch.ones(size, 1, 64)}
+
+def nothing(size):
+    return []
 
 def sends(comm):
     class Sends(nn.Linear):
@@ -359,9 +386,52 @@ def test_where_nothing_fits_the_smallest_need_and_what_is_missing_are_told(cli, 
     assert told["best"] == [] and f"{lacking / 2**30:.2f} GiB are missing" in told["missing"]
 
 
+def test_any_module_is_planned_with_the_inputs_that_a_function_makes(cli, model_file):
+    asked = ("--inputs", "batch", "--gpus", 2, "--batch", 8)
+    shown = cli("plan", f"{model_file}:net", *asked).stdout
+    assert "Assumed: bfloat16, AdamW with float32 masters, loss: cross-entropy in float32." in shown
+    assert "between 6 parts: blocks layers.0 to layers.3, and what is around them." in shown
+    assert "TFLOP/s a GPU" in shown and " % of the peak (MFU)" in shown and " tokens/s" in shown
+    told = json.loads(cli("plan", f"{model_file}:net", *asked, "--json").stdout)
+    best = told["best"][0]
+    products = 4 * 64 * 64 + 64 * 512  # of the layers and the head, for each token
+    assert best["flops"] * 2 == pytest.approx(6 * products * 8 * 16, rel=0.2)
+    assert best["rate"] == pytest.approx(best["flops"] / best["step"])
+    named = cli("plan", f"{model_file}:net", *asked, "--blocks", "embedding", "head").stdout
+    assert "between 3 parts: blocks embedding to head" in named
+
+
+def test_frozen_parameters_have_weights_alone(cli, model_file):
+    maker, inputs = find_maker(f"{model_file}:frozen"), Inputs(find_maker(f"{model_file}:batch"))
+    layers = Layers(maker, inputs, A100)
+    pricing = Pricing(layers, Machines.named(2, "A100-SXM4"), 8)
+    assert layers.frozen() == 512 * 64
+    for zero, share in ((0, 1), (1, 1), (2, 1), (3, 2)):
+        memory = pricing.memory(Candidate(2, 1, 1, 4, False, zero))
+        assert memory["frozen parameters"] == 2 * 512 * 64 / share
+        assert memory["parameters"] == 2 * layers.count() / share
+    asked = ("--inputs", "batch", "--gpus", 2, "--batch", 8)
+    assert "and 0.03277 million that are frozen, on" in cli("plan", f"{model_file}:frozen", *asked).stdout
+
+
+def test_zero_3_gathers_frozen_weights_and_sends_no_gradients_of_theirs(model_file):
+    machines = Machines.named(2, "A100-SXM4", per_node=1)
+    slow = replace(machines, between=replace(machines.between, bandwidth=1e3, latency=0))
+    inputs = Inputs(find_maker(f"{model_file}:batch"))
+    net, frozen = (Layers(find_maker(f"{model_file}:{f}"), inputs, A100) for f in ("net", "frozen"))
+    c = Candidate(2, 1, 1, 4, False, 3)
+    less = Pricing(net, slow, 8).price(c).seconds.data - Pricing(frozen, slow, 8).price(c).seconds.data
+    assert less == pytest.approx(2 * 512 * 64 / 2 / 1e3, rel=0.01)  # a reduce-scatter of them among two
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "words"),
     [
+        ("net", ("--gpus", 2, "--batch", 8, "--inputs", "bach"), ("no function 'bach'", "batch")),
+        ("net", ("--gpus", 2, "--batch", 8, "--inputs", "nothing"), ("nothing(1) returned no tensor",)),
+        ("net", ("--gpus", 2, "--batch", 8, "--inputs", "batch", "--input", 4), ("give one",)),
+        ("net", ("--gpus", 2, "--batch", 8, "--inputs", "batch", "--blocks", "layer"), ("'layer'", "try layers")),
+        ("net", ("--gpus", 2, "--batch", 8, "--length", 16), ("Net on 1x16 failed", "scale")),
         ("make_model", ("--gpus", 8, "--batch", 16, "--data", 3), ("--data 3", "8 GPUs")),
         ("make_model", ("--gpus", 8, "--batch", 16, "--tensor", 8, "--pipeline", 2), ("grid of 16", "8")),
         ("make_model", ("--gpus", 16, "--batch", 16, "--tensor", 16), ("straddles nodes of 8",)),
@@ -386,7 +456,8 @@ def test_where_nothing_fits_the_smallest_need_and_what_is_missing_are_told(cli, 
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else value,
 )
 def test_bad_input_is_told_in_one_line(cli, model_file, function, arguments, words):
-    length = () if "--length" in arguments or "--input" in arguments else ("--length", 64)
+    given = {"--length", "--input", "--inputs"} & set(arguments)
+    length = () if given else ("--length", 64)
     assert_one_line_error(cli("plan", f"{model_file}:{function}", *arguments, *length), *words)
 
 

@@ -44,13 +44,22 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "maker", metavar="FILE:FUNCTION",
         help="model.py:make_model, which takes the communicator of the tensor axis, comm, or nothing, and returns an "
-        "nn.Sequential of layers",
+        "nn.Module",
     )  # fmt: skip
     parser.add_argument("--gpus", type=int, required=True, metavar="N", help="how many, on all nodes")
     parser.add_argument("--gpu", default="A100-SXM4", metavar="NAME", help="A100-SXM4; an unknown name lists them")
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="examples of a step, all replicas'")
     parser.add_argument("--length", type=int, metavar="N", help="an example is so many tokens (2048)")
     parser.add_argument("--input", type=int, nargs="+", metavar="N", help="instead: an example is floats of this shape")
+    parser.add_argument(
+        "--inputs", metavar="FUNCTION",
+        help="instead: a function of the same file, which takes a number of examples and returns what the model takes, "
+        "a tensor, a tuple, or a dict by names",
+    )  # fmt: skip
+    parser.add_argument(
+        "--blocks", nargs="+", default=[], metavar="NAME",
+        help="modules, or lists of them, between which a pipeline may cut (repeated modules are found)",
+    )  # fmt: skip
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="8")
     parser.add_argument("--inside", metavar="LINK", help="between GPUs of a node (the NVLink that such GPUs have)")
     parser.add_argument("--between", default="InfiniBand HDR", metavar="LINK", help="each GPU's card (InfiniBand HDR)")

@@ -4,28 +4,35 @@ import argparse
 import json
 
 from mpcourse.common.errors import UserError
-from mpcourse.plan import Asked, Input, Machines, plan
+from mpcourse.plan import Asked, Input, Inputs, Machines, plan
 from mpcourse.plan.show import lacking, show
 from mpcourse.predict import find_maker
 
 
 def run(options: argparse.Namespace) -> int:
     """Run `mpcourse plan`. Returns exit status 0, or 1 where nothing fits."""
-    if options.length is not None and options.input is not None:
-        raise UserError("--length is for tokens and --input for floats: an example is one of them")
-    shape = tuple(options.input or (2048 if options.length is None else options.length,))
-    if min(shape) < 1:
-        raise UserError(f"an example of {'x'.join(map(str, shape))} has nothing in it")
+    if sum(given is not None for given in (options.length, options.input, options.inputs)) > 1:
+        raise UserError("--length is for tokens, --input for floats, --inputs for what a function makes: give one")
+    example = _example(options)
     if min(options.chunks) < 1:
         raise UserError(f"--chunks {' '.join(map(str, options.chunks))}: a stage has 1 part or more")
     machines = Machines.named(
         options.gpus, options.gpu, min(options.gpus_per_node, options.gpus), options.inside, options.between
     )
     asked = Asked(options.data, options.pipeline, options.tensor, options.chunks)
-    plans = plan(find_maker(options.maker), machines, options.batch, Input(shape, options.input is None), asked)
+    plans = plan(find_maker(options.maker), machines, options.batch, example, asked, blocks=options.blocks)
     if options.json:
         record = {"model": options.maker, "gpus": options.gpus, "gpu": machines.gpu.name} | plans.as_dict()
         print(json.dumps(record | ({"missing": lacking(plans, machines)} if plans.smallest else {}), indent=1))
     else:
         show(plans, machines)
     return 1 if plans.smallest else 0
+
+
+def _example(options: argparse.Namespace) -> Input | Inputs:
+    if options.inputs is not None:
+        return Inputs(find_maker(f"{options.maker.rpartition(':')[0]}:{options.inputs}"))
+    shape = tuple(options.input or (2048 if options.length is None else options.length,))
+    if min(shape) < 1:
+        raise UserError(f"an example of {'x'.join(map(str, shape))} has nothing in it")
+    return Input(shape, options.input is None)
