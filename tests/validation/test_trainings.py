@@ -14,7 +14,7 @@ PUBLICATIONS = DATA["publication"]
 NAMES = [publication["name"] for publication in PUBLICATIONS]
 KINDS = ("small", "memory", "many nodes", "one node")
 MEASURED = ("tokens_s_gpu", "tokens_s", "samples_s", "step_s", "tflops_gpu", "mfu", "memory_gib")
-# Owners and repositories of what findings/virtual.md names: MPT, Megatron-LM's table, BLOOM, OPT, GPT-NeoX, MT-NLG, Llama.
+# Owners and repositories that the project used before: MPT, Megatron-LM, BLOOM, OPT, GPT-NeoX, MT-NLG, Llama.
 USED = "llm-foundry Megatron-LM bigscience metaseq gpt-neox Megatron-DeepSpeed meta-llama DeepLearningExamples".split()
 
 
