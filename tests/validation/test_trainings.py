@@ -1,0 +1,70 @@
+"""mpcourse/data/trainings.toml: each row is complete, and publications are divided by the rule at the file's head."""
+
+import re
+import tomllib
+from collections import Counter
+
+import pytest
+
+from mpcourse.virtual import GPUS
+from tests.conftest import ROOT
+
+DATA = tomllib.loads((ROOT / "mpcourse/data/trainings.toml").read_text(encoding="utf-8"))
+PUBLICATIONS = DATA["publication"]
+NAMES = [publication["name"] for publication in PUBLICATIONS]
+KINDS = ("small", "memory", "many nodes", "one node")
+MEASURED = ("tokens_s_gpu", "tokens_s", "samples_s", "step_s", "tflops_gpu", "mfu", "memory_gib")
+# Owners and repositories that the project used before: MPT, Megatron-LM, BLOOM, OPT, GPT-NeoX, MT-NLG, Llama.
+USED = "llm-foundry Megatron-LM bigscience metaseq gpt-neox Megatron-DeepSpeed meta-llama DeepLearningExamples".split()
+
+
+def rows_of(publication):
+    return [{**publication.get("all", {}), **row} for row in publication["row"]]
+
+
+@pytest.mark.parametrize("publication", PUBLICATIONS, ids=NAMES)
+def test_a_publication_says_where_it_can_be_read(publication):
+    assert {"name", "title", "authors", "year", "address", "kind", "role", "row"} <= set(publication)
+    assert publication["address"].startswith("https://") and publication["row"]
+    assert publication["kind"] in KINDS and publication["role"] in ("look", "judge")
+    for part in publication.get("left_out", []):
+        assert part["rows"] > 0 and part["table"] and part["why"]
+
+
+@pytest.mark.parametrize("publication", PUBLICATIONS, ids=NAMES)
+def test_a_row_has_a_model_a_known_gpu_and_a_measurement(publication):
+    for row in rows_of(publication):
+        assert row["model"] in DATA["model"] and row["gpu"] in GPUS, row
+        assert row["gpus"] >= 1 and row["trained"], row
+        assert "length" in row or "image" in row or {"memory_gib", "fits"} & set(row), row
+        assert any(row.get(name, 0) > 0 for name in MEASURED) or row["fits"] is False, row
+        assert 0 < row.get("mfu", 0.5) < 1 and row.get("zero", 0) in range(4), row
+
+
+@pytest.mark.parametrize("publication", PUBLICATIONS, ids=NAMES)
+def test_a_rows_groups_and_batches_agree(publication):
+    for row in rows_of(publication):
+        model_parallel = row.get("tensor", 1) * row.get("pipeline", 1) * row.get("context", 1)
+        data = row.get("data", row["gpus"] // model_parallel)
+        assert data * model_parallel == row["gpus"], row
+        if {"batch", "microbatch"} <= set(row):
+            assert row["batch"] % (data * row["microbatch"]) == 0, row
+        if {"batch", "samples_s", "step_s"} <= set(row):
+            assert row["samples_s"] * row["step_s"] == pytest.approx(row["batch"], rel=0.02), row
+
+
+def test_there_are_enough_rows_and_no_name_twice():
+    assert len(PUBLICATIONS) >= 16 and sum(len(p["row"]) for p in PUBLICATIONS) >= 120
+    assert [name for name, times in Counter(NAMES).items() if times > 1] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unused_publications_of_a_kind_alternate_between_judge_and_look(kind):
+    free = sorted((p for p in PUBLICATIONS if p["kind"] == kind and "why" not in p), key=lambda p: p["name"].lower())
+    assert [p["role"] for p in free] == [("judge", "look")[i % 2] for i in range(len(free))]
+
+
+def test_no_publication_that_was_used_before_judges():
+    assert all(p["role"] == "look" for p in PUBLICATIONS if "why" in p or p.get("named"))
+    judges = [p["name"] for p in PUBLICATIONS if p["role"] == "judge"]
+    assert 2 * sum(not set(re.split("[/,]", name)) & set(USED) for name in judges) >= len(judges)
