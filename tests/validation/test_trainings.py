@@ -1,4 +1,4 @@
-"""mpcourse/data/trainings.toml: each row is complete, and publications are divided by the rule at the file's head."""
+"""tests/validation/trainings.toml: each row is complete, and publications are divided by the rule at the file's head."""
 
 import re
 import tomllib
@@ -9,7 +9,7 @@ import pytest
 from mpcourse.virtual import GPUS
 from tests.conftest import ROOT
 
-DATA = tomllib.loads((ROOT / "mpcourse/data/trainings.toml").read_text(encoding="utf-8"))
+DATA = tomllib.loads((ROOT / "tests/validation/trainings.toml").read_text(encoding="utf-8"))
 PUBLICATIONS = DATA["publication"]
 NAMES = [publication["name"] for publication in PUBLICATIONS]
 KINDS = ("small", "memory", "many nodes", "one node")
