@@ -219,13 +219,16 @@ def _bench(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     from mpcourse.predict import find_maker, predict, show
 
+    file = options.maker.rpartition(":")[0]
+    inputs = None if options.inputs is None else find_maker(f"{file}:{options.inputs}")
     if options.zero in (1, 2, 3) and options.ranks is None:
         raise UserError(f"--zero {options.zero} needs --ranks: how many share, such as --ranks 64")
     cut = [name.strip() for name in options.cut.split(",")] if options.cut else []
     prediction = predict(
         find_maker(options.maker), options.batch, options.gpu, options.gpus,
         link=options.link, cut=cut, optimizer=options.optimizer, tokens=options.tokens,
-        zero=options.zero, ranks=1 if options.ranks is None else options.ranks,
+        zero=options.zero, ranks=1 if options.ranks is None else options.ranks, inputs=inputs,
+        precision=options.precision,
     )  # fmt: skip
     if options.json:
         print(json.dumps({"model": options.maker} | prediction.as_dict(), indent=1))

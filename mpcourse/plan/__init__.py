@@ -20,11 +20,12 @@ search in search.py.
 from mpcourse.plan.candidate import Candidate, Plan, Seconds
 from mpcourse.plan.cost import LayerCost
 from mpcourse.plan.counting import CountingComm
-from mpcourse.plan.layers import Input, Inputs, Layers
+from mpcourse.plan.layers import Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
 from mpcourse.plan.search import Asked, Plans, plan, search, why
 from mpcourse.plan.software import MEGATRON_2021, Software
+from mpcourse.predict.inputs import Input, Inputs
 
 __all__ = [
     "MEGATRON_2021",

@@ -5,121 +5,24 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan.blocks import find_blocks
 from mpcourse.plan.cost import LayerCost
 from mpcourse.plan.counting import CountingComm
 from mpcourse.plan.probe import Known, Loss, Part, Probe, structure
+from mpcourse.predict.inputs import Example
 from mpcourse.predict.load import blame
 from mpcourse.virtual import GPU, virtual_gpus
 
 _ROOMY = 2**60  # bytes: a card on which everything fits
 Make = Callable[..., object]
-Arguments = tuple[tuple, dict[str, Any]]
-
-
-class Example(Protocol):
-    """How a batch is made."""
-
-    @property
-    def tokens(self) -> bool:
-        """Whether it holds numbers of tokens."""
-        ...
-
-    @property
-    def length(self) -> int:
-        """How many tokens an example has; 0 where it holds none."""
-        ...
-
-    def batch(self, size: int, dtype: torch.dtype) -> Arguments:
-        """Return what a model takes, positions and keywords, for so many examples."""
-        ...
-
-
-@dataclass(frozen=True)
-class Input:
-    """One example of a model's input, a single tensor.
-
-    shape: of one example, without the batch.
-    tokens: whether it holds numbers of tokens, int64. False: floating point.
-    """
-
-    shape: tuple[int, ...]
-    tokens: bool
-
-    @property
-    def length(self) -> int:
-        """How many tokens an example has; 0 where it holds none."""
-        return self.shape[0] if self.tokens else 0
-
-    def batch(self, size: int, dtype: torch.dtype) -> Arguments:
-        """Make a batch without data, on the meta device.
-
-        size: examples.
-        dtype: of its elements, where they are not tokens.
-        """
-        of = torch.int64 if self.tokens else dtype
-        return (torch.empty(size, *self.shape, dtype=of, device="meta"),), {}
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs of a model, of any number and kind.
-
-    make: takes a number of examples, returns a batch: a tensor, a tuple of what forward takes, or a dict by its names.
-    """
-
-    make: Callable[[int], Any]
-
-    @property
-    def tokens(self) -> bool:
-        """Whether the first tensor holds integers, as numbers of tokens are."""
-        return not self._first().is_floating_point()
-
-    @property
-    def length(self) -> int:
-        """How many tokens an example has; 0 where it holds none."""
-        first = self._first()
-        return first.shape[1] if self.tokens and first.dim() > 1 else 0
-
-    def _first(self) -> torch.Tensor:
-        args, kwargs = self.batch(1, torch.bfloat16)
-        found = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
-        if not found:
-            raise UserError(f"{getattr(self.make, '__name__', 'the function')}(1) returned no tensor")
-        return found[0]
-
-    def batch(self, size: int, dtype: torch.dtype) -> Arguments:
-        """Make a batch without data, on the meta device.
-
-        size: examples.
-        dtype: of floating-point numbers.
-        Raises UserError where `make` fails.
-        """
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                made = self.make(size)
-        except (Exception, SystemExit) as error:
-            name = getattr(self.make, "__name__", "the function")
-            raise UserError(f"{name}({size}) failed: {blame(error)}") from None
-
-        def without_data(x: Any) -> Any:
-            if not isinstance(x, torch.Tensor):
-                return x
-            of = dtype if x.is_floating_point() else x.dtype
-            return torch.empty(x.shape, dtype=of, device="meta", requires_grad=x.requires_grad)
-
-        made = tree_map(without_data, made)
-        if isinstance(made, dict) or hasattr(made, "keys"):
-            return (), dict(made)
-        return (tuple(made) if isinstance(made, tuple | list) else (made,)), {}
 
 
 class Indivisible(Exception):
@@ -169,7 +72,12 @@ class Layers:
         return self._parts[tensor, microbatch]
 
     def costs(self, tensor: int, microbatch: int) -> list[LayerCost]:
-        """Return the cost of each part, in order. Arguments and errors are those of `parts`."""
+        """Return the cost of each part, in the order in which they run.
+
+        tensor: ranks of the tensor axis.
+        microbatch: examples.
+        Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
+        """
         return [part.cost for part in self.parts(tensor, microbatch)]
 
     def structures(self, tensor: int) -> list[Hashable]:

@@ -58,7 +58,11 @@ class _Rest:
 
 @dataclass(frozen=True)
 class Known:
-    """A block that was run: its cost, and what it returned, each tensor as its shape, dtype and need of a gradient."""
+    """A block that was run.
+
+    cost: what it takes and holds.
+    output: what it returned, with each tensor's shape, dtype and need of a gradient in the tensor's place.
+    """
 
     cost: LayerCost
     output: Any
@@ -86,6 +90,7 @@ class Probe:
     box: entered; it has one GPU and no data.
     model: on that GPU.
     blocks: names of its blocks.
+    structures: of the blocks, equal for those that compute alike.
     comm: the communicator of the tensor axis with which the model was made, or None.
     context: the communicator of the context axis, or None.
     known: blocks that were run before, by structure and inputs; those that run here are added.
@@ -149,7 +154,7 @@ class Probe:
         value.backward(gradient)
         self._end_backward(0)
 
-    def called(self, name: str, block: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _called(self, name: str, block: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Stand for a block: run it, if none like it has run, and return tensors like those that it returns."""
         tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
         if name in self.order:  # a checkpoint of the model's own computes again
@@ -178,11 +183,11 @@ class Probe:
         made = iter(_Through.apply(self, number, [x for x in leaves if isinstance(x, _Like)], gate, *given))
         return tree_unflatten([next(made) if isinstance(x, _Like) else x for x in leaves], shape)
 
-    def backward_of(self, number: int) -> None:
+    def _backward_of(self, number: int) -> None:
         """Backward has come to a block: the rest behind it has ended."""
         self._end_backward(number + 1)
 
-    def backward_before(self) -> None:
+    def _backward_before(self) -> None:
         """Backward has left a block: the rest before it begins."""
         self._begin_backward()
 
@@ -327,17 +332,17 @@ class _Stub(nn.Module):
 
     def __init__(self, probe: Probe, name: str, block: nn.Module | None) -> None:
         super().__init__()
-        self.block = block
-        self.__dict__["_call"] = lambda args, kwargs: probe.called(name, self._modules["block"], args, kwargs)  # type: ignore[arg-type]
+        self.block, self._probe, self._name = block, probe, name
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__["_call"](args, kwargs)
+        assert self.block is not None
+        return self._probe._called(self._name, self.block, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(self._modules["block"], name)
+            return getattr(self.block, name)
 
 
 class _Through(torch.autograd.Function):
@@ -355,11 +360,11 @@ class _Through(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple:
         _ = ctx.saved_tensors
-        ctx.probe.backward_of(ctx.number)
+        ctx.probe._backward_of(ctx.number)
         needed = ctx.needs_input_grad[4:]
         back = [torch.empty_like(x) if needs else None for x, needs in zip(ctx.given, needed, strict=True)]
         ctx.given = ctx.made = ()
-        ctx.probe.backward_before()
+        ctx.probe._backward_before()
         return None, None, None, None, *back
 
 

@@ -14,12 +14,13 @@ from mpcourse.data.published_plans import LENGTH, VOCABULARY, Configured, Llama,
 from mpcourse.plan.candidate import Candidate, Plan
 from mpcourse.plan.counting import CountingComm
 from mpcourse.plan.flops import model_flops, recomputed_flops
-from mpcourse.plan.layers import Input, Layers
+from mpcourse.plan.layers import Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
 from mpcourse.plan.published_models import llama, megatron
 from mpcourse.plan.search import Asked, search
 from mpcourse.plan.software import MEGATRON_2021, Software
+from mpcourse.predict.inputs import Input
 from mpcourse.virtual.specs import GPUS, LINKS, Link
 
 CHUNKS = range(1, 9)

@@ -9,11 +9,12 @@ from typing import Any
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan.candidate import MOST, PARTS, Candidate, Plan, candidates, divisors
-from mpcourse.plan.layers import Example, Indivisible, Layers
-from mpcourse.plan.loss import UsualLoss
+from mpcourse.plan.layers import Indivisible, Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
 from mpcourse.plan.software import Software
+from mpcourse.predict.inputs import Example
+from mpcourse.predict.loss import UsualLoss
 
 BEST = 10
 WORDS = {

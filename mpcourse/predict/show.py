@@ -40,7 +40,8 @@ def show(p: Prediction) -> None:
         how = ", chosen so that the fullest device holds as little as can be" if p.chosen else ""
         out.print(f"Cut after {', '.join(p.cut)}{how}.", soft_wrap=True)
     if p.seconds is not None:
-        out.print(f"A step of {p.optimizer} takes {p.seconds:.3g} s.")
+        took = f"{p.seconds:.3g} s" if p.seconds >= 1 else f"{1e3 * p.seconds:.3g} ms"
+        out.print(f"A step of {p.optimizer} takes {took}. Assumed: {p.precision}, loss: {p.loss}.")
     if len(p.devices) > 1:
         lanes = ", ".join(f"{lane} {size(nbytes)}" for lane, nbytes in p.copies.items())
         out.print(f"{size(p.across_cut)} cross the cut in a step ({lanes}).", soft_wrap=True)

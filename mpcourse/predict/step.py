@@ -10,8 +10,10 @@ import torch
 import torch.nn as nn
 
 from mpcourse.common.errors import UserError
+from mpcourse.predict.inputs import Arguments, Inputs
 from mpcourse.predict.load import blame, built
-from mpcourse.predict.place import balanced, children, place, stages
+from mpcourse.predict.loss import UsualLoss
+from mpcourse.predict.place import balanced, children, moved, place, stages
 from mpcourse.predict.sharded import check_sharding, sharded
 from mpcourse.virtual import GPU, Box, busy, virtual_gpus
 from mpcourse.virtual.gpus.ledger import size
@@ -23,6 +25,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int]] = {  # w
     "adam": (torch.optim.Adam, 2),
     "adamw": (torch.optim.AdamW, 2),
 }
+PRECISIONS = ("float32", "autocast", "half")
 _ROOMY = 2**60  # bytes: a card on which everything fits
 
 
@@ -81,6 +84,8 @@ class Prediction:
     zero: the stage of ZeRO, 0 without it.
     ranks: number of ranks that share what is sharded; 1 without ZeRO.
     sent: bytes that each rank sends in a step, by collective call; their time is not in `seconds`.
+    precision: one of PRECISIONS.
+    loss: its name.
     """
 
     batch: list[int]
@@ -98,6 +103,8 @@ class Prediction:
     zero: int
     ranks: int
     sent: dict[str, int]
+    precision: str
+    loss: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers, for JSON."""
@@ -116,6 +123,8 @@ def predict(
     tokens: int | None = None,
     zero: int = 0,
     ranks: int = 1,
+    inputs: Callable[[int], Any] | None = None,
+    precision: str = "float32",
 ) -> Prediction:
     """Predict what a training step of a model holds, moves and takes on virtual GPUs.
 
@@ -131,8 +140,13 @@ def predict(
     tokens: the size of the vocabulary; None: the input does not consist of tokens.
     zero: the stage of ZeRO (`mpcourse.zero`), on one GPU; 0: nothing is sharded.
     ranks: number of ranks that share what is sharded; this is one of them.
+    inputs: takes a number of examples, returns what the model takes: a tensor, a tuple, or a dict by names. `batch` is
+    that number alone then. None: the model takes one tensor.
+    precision: one of PRECISIONS: "float32"; "autocast", with weights in float32 and products in half precision;
+    "half", with weights, gradients and the optimizer's state in half precision, too.
 
-    The loss is the mean of the squares of the output. A model that does not fit is a result, and no error.
+    Half precision is bfloat16, or float16 on a GPU without it. The loss is the one that such an output usually has
+    (`UsualLoss`). A model that does not fit is a result, and no error.
     Raises UserError for impossible arguments and for a model that fails.
     """
     spec = find_gpu(gpu)
@@ -144,28 +158,34 @@ def predict(
         raise UserError(f"--batch {' '.join(map(str, batch))}: a shape is one or more whole numbers from 1 on")
     if tokens is not None and tokens < 1:
         raise UserError(f"--tokens {tokens}: a vocabulary has one token at least")
-    try:
-        x = torch.empty(*batch, dtype=torch.float32 if tokens is None else torch.int64, device="meta")
-    except RuntimeError as error:
-        raise UserError(f"--batch {' '.join(map(str, batch))}: {error}") from None
-    model = built(make)
+    if precision not in PRECISIONS:
+        raise UserError(f"--precision {precision}: choose from {', '.join(PRECISIONS)}")
+    half = torch.float16 if spec.capability < (8, 0) else torch.bfloat16
+    own = half if precision == "half" else torch.float32
+    x, kind = _input(batch, tokens, inputs, own)
+    task = _Task(x, UsualLoss(kind), half if precision == "autocast" else None)
+
+    def made() -> nn.Module:
+        return built(make).to(own)
+
+    model = made()
     _check_model(model, tokens)
     names, cuts, chosen = list(children(model)), list(cut), gpus > 1 and not cut
     if chosen:
-        cuts = balanced(_memory_of_children(model, x, replace(spec, memory=_ROOMY), OPTIMIZERS[optimizer][1]), gpus)
-        model = built(make)  # anew, because the other one was left in its box
+        cuts = balanced(_memory_of_children(model, task, replace(spec, memory=_ROOMY), OPTIMIZERS[optimizer][1]), gpus)
+        model = made()  # anew, because the other one was left in its box
     parts = stages(names, cuts, gpus)
     refusal = None
     if zero:  # until it is sharded, the model may be larger than the GPU
-        run = _train(model, x, parts, replace(spec, memory=_ROOMY), joined, optimizer, zero, ranks)
+        run = _train(model, task, parts, replace(spec, memory=_ROOMY), joined, optimizer, zero, ranks)
         if run.devices[0].total > spec.memory:
             refusal = f"{run.devices[0].device} is out of memory: a {spec.name} has {size(spec.memory)}"
     else:
         try:
-            run = _train(model, x, parts, spec, joined, optimizer)
+            run = _train(model, task, parts, spec, joined, optimizer)
         except torch.OutOfMemoryError as error:
             refusal = str(error)
-            run = _train(built(make), x, parts, replace(spec, memory=_ROOMY), joined, optimizer)
+            run = _train(made(), task, parts, replace(spec, memory=_ROOMY), joined, optimizer)
     full = refusal and int(re.findall(r"\d+", refusal)[0])  # "vgpu:1 is out of memory: ..."
     devices = []
     for i, device in enumerate(run.devices):
@@ -174,8 +194,43 @@ def predict(
     seconds = None if refusal else run.seconds
     return Prediction(
         list(batch), spec.name, joined.name, optimizer, refusal is None, cuts, chosen, devices, seconds, run.copies,
-        sum(run.copies.values()), refusal, zero, ranks, run.sent,
+        sum(run.copies.values()), refusal, zero, ranks, run.sent, precision, task.loss.name,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a model is trained on.
+
+    given: what it takes, positions and keywords, on the meta device.
+    loss: takes its output.
+    autocast: the type of products, where it is not that of weights.
+    """
+
+    given: Arguments
+    loss: UsualLoss
+    autocast: torch.dtype | None
+
+    @property
+    def shapes(self) -> str:
+        args, kwargs = self.given
+        return ", ".join("x".join(map(str, x.shape)) for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor))
+
+
+def _input(
+    batch: Sequence[int], tokens: int | None, inputs: Callable[[int], Any] | None, dtype: torch.dtype
+) -> tuple[Arguments, bool]:
+    """Return what the model takes, and whether it holds tokens."""
+    if inputs is not None:
+        if len(batch) != 1 or tokens is not None:
+            raise UserError("with inputs from a function, --batch is a number of examples, and --tokens has no meaning")
+        example = Inputs(inputs)
+        return example.batch(batch[0], dtype), example.tokens
+    try:
+        x = torch.empty(*batch, dtype=dtype if tokens is None else torch.int64, device="meta")
+    except RuntimeError as error:
+        raise UserError(f"--batch {' '.join(map(str, batch))}: {error}") from None
+    return ((x,), {}), tokens is not None
 
 
 @dataclass(frozen=True)
@@ -187,11 +242,13 @@ class _Run:
 
 
 def _train(
-    model: nn.Module, x: torch.Tensor, parts: list[list[str]], spec: GPU, link: Link, optimizer: str, zero: int = 0,
+    model: nn.Module, task: _Task, parts: list[list[str]], spec: GPU, link: Link, optimizer: str, zero: int = 0,
     ranks: int = 1,
 ) -> _Run:  # fmt: skip
     """Run two steps; return the second. Raises torch.OutOfMemoryError where it does not fit."""
     with virtual_gpus(len(parts), spec, link, dry=True) as box:
+        box.assumes = True  # where code asks whether a mask hides anything
+        args, kwargs = task.given
         try:
             place(model, parts, box.devices)
             make_optimizer = OPTIMIZERS[optimizer][0]
@@ -200,21 +257,21 @@ def _train(
                 opt = sharded(make_optimizer, model, zero, ranks)
             else:
                 opt = make_optimizer([p for p in model.parameters() if p.requires_grad])
-            train_step(model, x, opt, box.devices[0])
+            train_step(model, args, opt, box.devices[0], kwargs, task.loss, task.autocast)
             if zero:
                 opt.comm.sent.clear()
                 for allocator in box.ledger.allocators:
                     allocator.empty_cache()  # of the whole model
             box.reset()  # the first step made the optimizer's state and the workspaces
             start = box.now
-            train_step(model, x, opt, box.devices[0])
+            train_step(model, args, opt, box.devices[0], kwargs, task.loss, task.autocast)
             seconds = box.synchronize() - start
         except UserError:
             raise
         except Exception as error:
             if isinstance(error, torch.OutOfMemoryError) and spec.memory < _ROOMY:
                 raise
-            raise _failed(model, x, error) from None
+            raise _failed(model, task, error) from None
         devices = [_device(box, i, part, seconds) for i, part in enumerate(parts)]
         copies: dict[str, int] = {}
         for e in box.copies:
@@ -223,22 +280,32 @@ def _train(
         return _Run(devices, seconds, copies, opt.comm.sent if zero else {})
 
 
-def train_step(model: nn.Module, x: torch.Tensor, optimizer: Any, device: torch.device) -> None:
-    """Run one step: copy the batch to a device, forward, the mean of the output's squares, backward, update.
+def train_step(
+    model: nn.Module,
+    x: torch.Tensor | tuple,
+    optimizer: Any,
+    device: torch.device,
+    kwargs: dict[str, Any] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: torch.dtype | None = None,
+) -> None:
+    """Run one step: copy the batch to a device, forward, the loss, backward, update.
 
     model: its output is a tensor, or a tuple or dict with one.
-    x: a batch, on any device.
+    x: a batch, on any device, or a tuple of what the model takes.
     optimizer: of the model's parameters, one of torch's or of ZeRO's.
     device: the model takes its input there.
+    kwargs: what else the model takes, by names.
+    loss: takes the output, returns a scalar; None: the usual one where the input holds no tokens.
+    autocast: the type of products, where it is not that of weights.
     Raises UserError for an output without a tensor, or one that depends on no parameter.
     """
     optimizer.zero_grad()
-    out = _first_tensor(model(x.to(device)))
-    if out is None:
-        raise UserError("the model's output holds no tensor: its forward must return one, or a tuple or dict with one")
-    if not out.requires_grad:
-        raise UserError(f"the model's output, {out.dtype}, depends on no parameter by a gradient: there is no backward")
-    out.square().mean().backward()
+    args = x if isinstance(x, tuple) else (x,)
+    given, named = moved(args, device), moved(kwargs or {}, device)
+    with torch.autocast(device.type, autocast or torch.bfloat16, enabled=autocast is not None):
+        value = (loss or UsualLoss(False))(model(*given, **named))
+    value.backward()
     optimizer.step()
 
 
@@ -253,10 +320,11 @@ def _device(box: Box, index: int, part: list[str], seconds: float) -> Device:
     )  # fmt: skip
 
 
-def _memory_of_children(model: nn.Module, x: torch.Tensor, roomy: GPU, states: int) -> dict[str, int]:
+def _memory_of_children(model: nn.Module, task: _Task, roomy: GPU, states: int) -> dict[str, int]:
     """Return the bytes that a step needs for each child: weights, gradients, optimizer state, activations."""
     nbytes_of = {name: _weights(child) * (2 + states) for name, child in children(model).items()}
     with virtual_gpus(1, roomy, dry=True) as box:
+        box.assumes = True
         model.to("vgpu:0")
         for name, child in children(model).items():
 
@@ -266,9 +334,10 @@ def _memory_of_children(model: nn.Module, x: torch.Tensor, roomy: GPU, states: i
             child.register_forward_pre_hook(partial(count, sign=-1))
             child.register_forward_hook(count)
         try:
-            model(x.to("vgpu:0"))
+            args, kwargs = moved(task.given, box.devices[0])
+            model(*args, **kwargs)
         except Exception as error:
-            raise _failed(model, x, error) from None
+            raise _failed(model, task, error) from None
     return {name: max(0, nbytes) for name, nbytes in nbytes_of.items()}
 
 
@@ -276,16 +345,8 @@ def _weights(module: nn.Module) -> int:
     return sum(p.nbytes for p in module.parameters())
 
 
-def _first_tensor(out: Any) -> torch.Tensor | None:
-    if isinstance(out, torch.Tensor):
-        return out
-    values = out.values() if isinstance(out, dict) else out if isinstance(out, list | tuple) else ()
-    return next((t for t in map(_first_tensor, values) if t is not None), None)
-
-
-def _failed(model: nn.Module, x: torch.Tensor, error: Exception) -> UserError:
-    shape = "x".join(map(str, x.shape))
-    return UserError(f"a step of {type(model).__name__} on a {shape} batch failed: {blame(error)}")
+def _failed(model: nn.Module, task: _Task, error: Exception) -> UserError:
+    return UserError(f"a step of {type(model).__name__} on a {task.shapes} batch failed: {blame(error)}")
 
 
 def _check_model(model: nn.Module, tokens: int | None) -> None:

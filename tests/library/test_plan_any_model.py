@@ -11,8 +11,8 @@ from mpcourse.models import ResNet50
 from mpcourse.models.unet import UNet3D
 from mpcourse.plan import Input, Inputs, Layers
 from mpcourse.plan.blocks import find_blocks
-from mpcourse.plan.loss import UsualLoss
 from mpcourse.plan.probe import seconds
+from mpcourse.predict.loss import UsualLoss
 from mpcourse.virtual import GPUS, virtual_gpus
 
 A100 = GPUS["A100-SXM4"]

@@ -340,3 +340,55 @@ def test_two_cards_without_peers_are_joined_by_the_host_and_the_prediction_says_
     link = {gpu: predict(small, [7, 20], gpu, 2).link for gpu in ("RTX 3090", "GTX 1080 Ti", "A100-SXM4")}
     assert link == {"RTX 3090": "through the host", "GTX 1080 Ti": "NVLink 1", "A100-SXM4": "NVLink 1"}
     assert predict(small, [7, 20], "RTX 3090", 2, link="NVLink 3").link == "NVLink 3"
+
+
+class Several(Language):
+    """Takes tokens, a mask and labels by name, and asks whether the mask hides anything, as libraries do."""
+
+    def forward(self, tokens, mask=None, labels=None):
+        if mask is not None and not (mask == 1).all():
+            tokens = tokens * mask
+        logits = super().forward(tokens)["logits"]
+        loss = None if labels is None else torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return {"loss": loss, "logits": logits}
+
+
+def named(size):
+    ids = torch.zeros(size, 4, dtype=torch.int64)
+    return {"tokens": ids, "mask": torch.ones_like(ids), "labels": ids}
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_inputs_of_any_number_come_from_a_function(gpus):
+    found = predict(Several, [6], "A100-SXM4", inputs=named)
+    assert found.loss == "the model's own" and found.fits and found.devices[0].peak["inputs"] == 3 * 6 * 4 * 8
+    cut = ["blocks.1"] * (gpus - 1)
+    positional = predict(Several, [6], "A100-SXM4", gpus, cut=cut, inputs=lambda size: (named(size)["tokens"],))
+    assert positional.loss == "cross-entropy in float32" and len(positional.devices) == gpus
+
+
+@pytest.mark.parametrize(("precision", "weight"), [("float32", 4), ("autocast", 4), ("half", 2)])
+def test_precision_decides_the_bytes_of_weights_and_activations(precision, weight):
+    def wide():
+        return mlp([20, 512, 512, 512, 5])
+
+    count = sum(p.numel() for p in wide().parameters())
+    found, plain = (
+        predict(wide, [4096, 20], "A100-SXM4", optimizer="adam", precision=p).devices[0] for p in (precision, "float32")
+    )
+    assert found.kept["parameters"] == found.kept["gradients"] == weight * count
+    assert found.kept["optimizer state"] == 2 * weight * count
+    assert (found.peak["activations"] < 0.8 * plain.peak["activations"]) == (precision != "float32")
+
+
+def test_a_wrong_precision_or_shape_beside_a_function_is_told():
+    with pytest.raises(UserError, match="--precision int4: choose from float32, autocast, half"):
+        predict(small, [7, 20], precision="int4")
+    with pytest.raises(UserError, match="--batch is a number of examples"):
+        predict(Several, [6, 4], inputs=named)
+
+
+def test_the_command_says_what_it_assumes(cli, model_file):
+    model_file.write_text(model_file.read_text() + "import torch\ndef batch(n):\n    return torch.ones(n, 20)\n")
+    shown = cli("predict", f"{model_file}:make_model", "--inputs", "batch", "--batch", 7, "--precision", "autocast")
+    assert "Assumed: autocast, loss: cross-entropy in float32." in shown.stdout and " ms. " in shown.stdout

@@ -1,4 +1,4 @@
-"""tests/validation/trainings.toml: each row is complete, and publications are divided by the rule at the file's head."""
+"""Check trainings.toml: each row is complete, and publications are divided by the rule at the file's head."""
 
 import re
 import tomllib

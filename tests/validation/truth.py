@@ -14,6 +14,7 @@ from mpcourse.course.bench.record import Record
 from mpcourse.data.published import TWO_P100
 from mpcourse.models import ResNet50, UNet3D, conv_net, mlp
 from mpcourse.predict import OPTIMIZERS, predict, train_step
+from mpcourse.predict.loss import UsualLoss
 from mpcourse.virtual import GPU, GPUS
 
 MiB = 2**20
@@ -149,7 +150,7 @@ def measured(pair: Pair, device: torch.device, runs: int) -> tuple[int, int, lis
         if i == WARM_UP:
             module.reset_peak_memory_stats(device)
         start = time.perf_counter()
-        train_step(model, x, optimizer, device)
+        train_step(model, x, optimizer, device, loss=UsualLoss(pair.tokens is not None))
         module.synchronize(device)
         seconds.append(time.perf_counter() - start)
     return module.max_memory_allocated(device), module.max_memory_reserved(device), seconds[WARM_UP:]

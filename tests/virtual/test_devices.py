@@ -356,3 +356,25 @@ def test_meta_tensors_are_what_they_are_beside_a_box(box):
 def test_devices_may_differ():
     with virtual_gpus(2, ["Tesla P40", "GTX 1080"]):
         assert [torch.vgpu.get_device_name(i) for i in (0, 1)] == ["Tesla P40", "GTX 1080"]
+
+
+def test_vmap_runs_in_a_dry_box_and_its_result_is_on_the_device():
+    with virtual_gpus(1, dry=True) as box:
+        x, mask = torch.ones(3, 4, device="vgpu:0"), torch.ones(3, device="vgpu:0")
+        before = box.ledger.used[0]
+        out = torch.vmap(lambda row, one: row.sin() * one + mask[0])(x, mask)
+        assert out.device == x.device and out.shape == (3, 4) and box.ledger.used[0] - before == 48
+        assert (out + x).device == x.device
+    with virtual_gpus(1) as box, pytest.raises(RuntimeError, match="vmap are not offered"):
+        torch.vmap(torch.sin)(torch.ones(3, device="vgpu:0"))
+
+
+def test_a_dry_box_that_assumes_takes_all_as_true_and_any_as_false():
+    with virtual_gpus(1, dry=True) as box:
+        x = torch.ones(3, device="vgpu:0")
+        with pytest.raises(RuntimeError, match="holds no data"):
+            bool((x == 1).all())
+        box.assumes = True
+        assert bool((x == 1).all()) and not bool((x == 1).any()) and 2 not in x.long()
+        with pytest.raises(RuntimeError, match="holds no data"):
+            bool(x[0] == 1)

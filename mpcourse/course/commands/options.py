@@ -75,6 +75,15 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `mpcourse predict`."""
     parser.add_argument("maker", metavar="FILE:FUNCTION", help="model.py:make_model, which returns an nn.Module")
     parser.add_argument("--batch", type=int, nargs="+", required=True, metavar="N", help="shape of the input")
+    parser.add_argument(
+        "--inputs", metavar="FUNCTION",
+        help="a function of the same file, which takes a number of examples, then all of --batch, and returns what the "
+        "model takes: a tensor, a tuple, or a dict by names",
+    )  # fmt: skip
+    parser.add_argument(
+        "--precision", default="float32", metavar="NAME",
+        help="autocast: products in half precision; half: everything (float32)",
+    )  # fmt: skip
     parser.add_argument("--gpu", default="Tesla P100-SXM2", metavar="NAME", help="an unknown name lists what there is")
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="how many of them")
     parser.add_argument("--link", metavar="NAME", help="between two GPUs; likewise (NVLink 1; GeForce: the host)")

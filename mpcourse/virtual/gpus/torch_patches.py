@@ -32,6 +32,7 @@ from mpcourse.virtual.gpus import (
     streams,
     unsupported,
     vgpu,
+    vmap,
 )
 from mpcourse.virtual.gpus.as_cuda import cuda_patches
 from mpcourse.virtual.gpus.box import Box, box_here
@@ -108,6 +109,7 @@ TABLE: list[Patch] = [
     _in_box(torch.nn.parallel._functions.Scatter, "forward", comm.scatter_forward),
     # what is refused
     *unsupported.PATCHES,
+    *vmap.PATCHES,
 ]
 _NOTHING = object()
 _lock = threading.Lock()

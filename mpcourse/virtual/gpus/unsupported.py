@@ -17,7 +17,7 @@ _COMPILE = (
 )
 _EXPORT = "torch.export is not offered in a box of virtual GPUs: export the model on the CPU, before the box is entered"
 _DLPACK = "to_dlpack hands out no data of a virtual GPU: use Tensor.cpu()"
-_FUNC = "torch.func and vmap are not offered for tensors on virtual GPUs: use torch.autograd, or a loop"
+NO_TRANSFORMS = "torch.func and vmap are not offered for tensors on virtual GPUs: use torch.autograd, or a loop"
 
 
 def refuse_layout(tensor: Tensor) -> RuntimeError:
@@ -32,7 +32,7 @@ def check_transforms(tensors: list[Tensor]) -> None:
         while functorch.is_functorch_wrapped_tensor(t):
             t = functorch.get_unwrapped(t)
             if not functorch.is_functorch_wrapped_tensor(t) and box is not None and box.block_of(t) is not None:
-                raise RuntimeError(_FUNC)
+                raise RuntimeError(NO_TRANSFORMS)
 
 
 def _refusing(what: str) -> Callable[..., Any]:
@@ -74,7 +74,8 @@ def _always(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def _has_device(value: Any, *args: Any, **kwargs: Any) -> bool:
+def has_device(value: Any, *args: Any, **kwargs: Any) -> bool:
+    """Return whether a tensor or a name of a device is among the arguments."""
     values = [value, *args, *kwargs.values()]
     box = box_here()
     return any("vgpu" in str(v) or "cuda" in str(v) for v in values if isinstance(v, str | torch.device)) or any(
@@ -82,38 +83,13 @@ def _has_device(value: Any, *args: Any, **kwargs: Any) -> bool:
     )
 
 
-def _vmapped(owner: Any, name: str) -> tuple[Any, str, Callable[..., Any]]:
-    """Return a patch of vmap: in a dry box its result is placed, and its operations are not billed; else refused."""
-    plain = getattr(owner, name)
-
-    @functools.wraps(plain)
-    def function(func: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk: Any, *args: Any, **kwargs: Any) -> Any:
-        from mpcourse.virtual.gpus.modes import mode_here
-        from mpcourse.virtual.gpus.unplaced import place
-
-        mode = mode_here()
-        if mode is None or mode.dispatch.depth or not _has_device(func, *args, **kwargs):
-            return plain(func, in_dims, out_dims, randomness, chunk, *args, **kwargs)
-        if not mode.box.dry:
-            raise RuntimeError(_FUNC)
-        index = next(b.index for t in tensors_in((*args, *kwargs.values())) if (b := mode.box.block_of(t)) is not None)
-        with mode.dispatch.paused():
-            out = plain(func, in_dims, out_dims, randomness, chunk, *args, **kwargs)
-        for t in tensors_in(out if isinstance(out, tuple | list) else (out,)):
-            if mode.box.block_of(t) is None:
-                place(mode.dispatch, t, index)
-        return out
-
-    return owner, name, function
-
-
 PATCHES = [
     _refused(owner, name, concerns, what)
     for owner, name, concerns, what in (
         (torch, "compile", _always, _COMPILE),
         (torch.export, "export", _always, _EXPORT),
-        (torch.nested, "nested_tensor", _has_device, _NESTED),
-        (torch.nested, "as_nested_tensor", _has_device, _NESTED),
-        (torch.utils.dlpack, "to_dlpack", _has_device, _DLPACK),
+        (torch.nested, "nested_tensor", has_device, _NESTED),
+        (torch.nested, "as_nested_tensor", has_device, _NESTED),
+        (torch.utils.dlpack, "to_dlpack", has_device, _DLPACK),
     )
-] + [_vmapped(torch._functorch.apis, "vmap_impl")]
+]
