@@ -111,6 +111,7 @@ class Probe:
         self.runs = 0
         self.order: list[str] = []  # of blocks, as they are called
         self.again: set[str] = set()  # blocks that the model itself runs once more in backward
+        self._in_backward = False
         self._costs: list[LayerCost] = []
         self._rests: list[_Rest] = []
         self._base = 0  # bytes that were used when the present piece of the rest began
@@ -150,6 +151,7 @@ class Probe:
         if not value.requires_grad:
             raise UserError(f"the model's output, {value.dtype}, depends on no parameter by a gradient")
         gradient = torch.empty_like(value) if loss is None else None
+        self._in_backward = True
         self._begin_backward()
         value.backward(gradient)
         self._end_backward(0)
@@ -157,7 +159,7 @@ class Probe:
     def _called(self, name: str, block: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Stand for a block: run it, if none like it has run, and return tensors like those that it returns."""
         tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
-        if name in self.order:  # a checkpoint of the model's own computes again
+        if self._in_backward:  # a checkpoint of the model's own computes again
             self.again.add(name)
             events = len(self.box.events)
             out = self._returned(self.order.index(name), self._known(name, args, kwargs), tensors)
@@ -286,8 +288,10 @@ class Probe:
     # -- the result --
 
     def _put_together(self, blocks: dict[str, nn.Module]) -> list[Part]:
-        """Return the parts, with what crosses a cut after each; a rest without parameters goes to its neighbour."""
-        missing = [name for name in blocks if name not in self.order]
+        """Return the parts, with what crosses a cut after each.
+
+        A rest without parameters goes to its neighbour, and parameters that the step does not use to the last part.
+        """
         inside = {id(p) for block in blocks.values() for p in block.parameters()}
         parts: list[Part] = []
         ends: list[int] = []
@@ -319,12 +323,13 @@ class Probe:
         crossing = self._uses.crossing()
         for i, end in enumerate(ends):
             parts[i] = replace(parts[i], cost=replace(parts[i].cost, output=crossing(end)))
-        if missing:
-            self._not_called(missing)
+        known = {key for part in parts for key in (*part.parameters, *part.frozen)}
+        trained, frozen = _sorted(
+            p for p in self.model.parameters() if id(p) not in known
+        )  # this step uses none of them
+        last = parts[-1]
+        parts[-1] = replace(last, parameters=last.parameters | trained, frozen=last.frozen | frozen)
         return parts
-
-    def _not_called(self, missing: list[str]) -> None:
-        raise UserError(f"the step calls no {', '.join(missing[:3])}: name other blocks")
 
 
 class _Stub(nn.Module):

@@ -188,11 +188,30 @@ def test_blocks_are_found_in_the_tree_or_named():
         find_blocks(Decoder(), ["layer"])
 
 
-def test_a_block_that_the_step_does_not_call_is_named():
+def test_parameters_that_the_step_does_not_use_are_held_by_the_last_part():
     model = Decoder()
-    model.unused = nn.Linear(2, 2)
-    with pytest.raises(UserError, match="calls no unused: name other blocks"):
-        Layers(lambda: model, Inputs(tokens), A100, blocks=["layers", "unused"]).parts(1, 1)
+    model.unused, model.layers[3].frozen = nn.Linear(2, 2), nn.Linear(3, 3).requires_grad_(False)
+    parts = Layers(lambda: model, Inputs(tokens), A100, blocks=["layers", "unused"]).parts(1, 1)
+    plain = Layers(Decoder, Inputs(tokens), A100).parts(1, 1)
+    assert sum(parts[-1].parameters.values()) - sum(plain[-1].parameters.values()) == 6
+    assert [sum(part.frozen.values()) for part in parts] == [0, 0, 0, 0, 12, 0]
+
+
+def test_a_block_that_is_called_twice_is_two_parts_with_the_same_parameters():
+    class Shared(Decoder):
+        def forward(self, input_ids):
+            x = self.tokens(input_ids)
+            for _ in range(3):
+                x, _ = self.layers[0](x)
+            return self.head(x)
+
+    layers = Layers(lambda: Shared(layers=1), Inputs(tokens), A100, loss=UsualLoss(True), blocks=["layers"])
+    parts = layers.parts(1, 2)
+    shared = [part.parameters for part in parts if part.name]
+    assert len(shared) == 3 and shared[0] == shared[1] == shared[2]
+    forward, backward, held = whole(layers, 2)
+    found = [sum(getattr(part.cost, of) for part in parts) for of in ("forward", "backward", "held")]
+    assert found == pytest.approx([forward, backward, held], rel=0.02)
 
 
 def test_a_position_table_that_is_too_short_is_told():
