@@ -514,10 +514,10 @@ assert new.number <= 3 < old.number and new.longer < 1 and 15 < old.longer < 25
 #
 # ## A plan for your own model
 #
-# `mpcourse plan` tries all grids, micro-batches, checkpoints and stages of ZeRO, and prints the ten fastest grids that
-# fit. Start it with `mpcourse plan file.py:make_model --gpus 64 --gpu A100 --batch 64`, where `make_model` takes the
-# communicator of the tensor axis and returns the model. The next cell does the same for a GPT of 7.5 billion parameters
-# on 64 GPUs.
+# `mpcourse plan` tries all grids, micro-batches, checkpoints and stages of ZeRO, and prints the fastest ten that fit. It
+# takes any `nn.Module`: `mpcourse plan file.py:make_model --gpus 64 --gpu A100-SXM4 --batch 64`. A `make_model` that
+# takes the tensor axis's communicator can be cut along this axis, too. The next cell plans a GPT of 7.5 billion
+# parameters on 64 GPUs.
 #
 # **Predict first.** On A100s with network cards of 25 GB/s (InfiniBand HDR), ZeRO-3 on all GPUs is the fastest plan.
 # Replace each A100 by an H100, which computes about three times as fast, and keep the network. Is it still the fastest?
