@@ -514,8 +514,8 @@ assert new.number <= 3 < old.number and new.longer < 1 and 15 < old.longer < 25
 #
 # ## A plan for your own model
 #
-# `mpcourse plan` tries all grids, micro-batches, checkpoints and stages of ZeRO, and prints the fastest ten that fit. It
-# takes any `nn.Module`: `mpcourse plan file.py:make_model --gpus 64 --gpu A100-SXM4 --batch 64`. A `make_model` that
+# `mpcourse plan` tries all grids, micro-batches, checkpoints and stages of ZeRO, and prints the fastest ten that fit.
+# It takes any `nn.Module`: `mpcourse plan file.py:make_model --gpus 64 --gpu A100-SXM4 --batch 64`. A `make_model` that
 # takes the tensor axis's communicator can be cut along this axis, too. The next cell plans a GPT of 7.5 billion
 # parameters on 64 GPUs.
 #
