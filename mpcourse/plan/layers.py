@@ -105,22 +105,22 @@ class Layers:
 
     def _model(self, tensor: int) -> "_Model":
         if tensor not in self._models:
-            self._models[tensor] = _Model(self.make, tensor, self.dtype, self.named)
+            self._models[tensor] = _Model(self.make, tensor, self.dtype, self.gpu, self.named)
         return self._models[tensor]
 
     def _measured(self, model: "_Model", microbatch: int) -> list[Part]:
         args, kwargs = self.example.batch(microbatch, self.dtype)
-        with virtual_gpus(1, self.gpu, dry=True) as box:
-            box.assumes = True  # where code asks whether a mask hides anything
-            module = copy.deepcopy(model.module).to("vgpu:0")  # goes with the box
-            probe = Probe(box, module, model.blocks, model.structures, model.comm, self.context, model.known)
+        with model.box:
+            probe = Probe(
+                model.box, model.on_gpu, model.blocks, model.structures, model.comm, self.context, model.known
+            )
             try:
                 return probe.parts(tree_map(_moved, args), tree_map(_moved, kwargs), self.loss)
             except UserError:
                 raise
             except Exception as error:
                 shapes = ["x".join(map(str, x.shape)) for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
-                what = f"a step of {type(module).__name__} on {' and '.join(shapes)} failed"
+                what = f"a step of {type(model.module).__name__} on {' and '.join(shapes)} failed"
                 raise UserError(f"{what}: {blame(error)}") from None
             finally:
                 self.runs += probe.runs
@@ -133,12 +133,16 @@ def _moved(x: Any) -> Any:
 class _Model:
     """The model as one rank of the tensor axis has it, without data."""
 
-    def __init__(self, make: Make, tensor: int, dtype: torch.dtype, named: Sequence[str]) -> None:
+    def __init__(self, make: Make, tensor: int, dtype: torch.dtype, gpu: GPU, named: Sequence[str]) -> None:
         self.comm = CountingComm(tensor) if tensor > 1 else None
         self.module = _built(make, self.comm).to(dtype)
+        self.box = virtual_gpus(1, gpu, dry=True)
+        self.box.assumes = True  # where code asks whether a mask hides anything
         self.blocks = find_blocks(self.module, named)
         self.structures = [structure(self.module.get_submodule(name)) for name in self.blocks]
         self.known: dict[Hashable, Known] = {}
+        with self.box:
+            self.on_gpu = copy.deepcopy(self.module).to("vgpu:0")
 
 
 def _built(make: Make, comm: CountingComm | None) -> nn.Module:

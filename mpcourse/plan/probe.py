@@ -129,8 +129,8 @@ class Probe:
         try:
             for name, holder, key in stubs:
                 holder._modules[key] = _Stub(self, name, own[name])
-            for p in self.model.parameters():  # a micro-batch adds its gradients to those of earlier ones
-                p.grad = torch.zeros_like(p) if p.requires_grad else None
+            inside = {id(p) for block in own.values() if block is not None for p in block.parameters()}
+            _add_gradients(p for p in self.model.parameters() if id(p) not in inside)
             self._step(args, kwargs, loss)
         finally:
             for name, holder, key in stubs:
@@ -246,6 +246,7 @@ class Probe:
         try:
             plain = torch.autograd.graph.saved_tensors_hooks(_same, _same)  # not those of a checkpoint around the block
             with self._uses.paused(), torch.enable_grad(), plain:
+                _add_gradients(block.parameters())
                 alike = tree_map(lambda x: _fresh(x) if isinstance(x, Tensor) else x, (args, kwargs))
                 known, first = self._measured(block, *alike)
         except Exception as error:
@@ -257,6 +258,8 @@ class Probe:
             raise UserError(f"{what}: {blame(error)}") from None
         finally:
             hook.remove()
+            for p in block.parameters():
+                p.grad = None
         if len(calls) > 1:  # it is checkpointed: `forward` is in `backward` already
             cost = known.cost
             known = replace(known, cost=replace(cost, again=0.0, kept=cost.held, flops=cost.flops - first))
@@ -483,6 +486,12 @@ def flops(box: Box) -> int:
     box: of one GPU.
     """
     return sum(e.flops for e in box.events if e.lane == box.names[0])
+
+
+def _add_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Give parameters gradients, because a micro-batch adds its own to those of earlier ones."""
+    for p in parameters:
+        p.grad = torch.zeros_like(p) if p.requires_grad else None
 
 
 def _same(x: Tensor) -> Tensor:

@@ -42,9 +42,14 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `mpcourse plan`."""
     parser.add_argument(
-        "maker", metavar="FILE:FUNCTION",
+        "maker", metavar="FILE:FUNCTION", nargs="?",
         help="model.py:make_model, which takes the communicator of the tensor axis, comm, or nothing, and returns an "
         "nn.Module",
+    )  # fmt: skip
+    parser.add_argument(
+        "--model", metavar="NAME",
+        help="instead: a transformer by its configuration, as gpt2-xl (an unknown name lists some), or the path of a "
+        "config.json of the library transformers",
     )  # fmt: skip
     parser.add_argument("--gpus", type=int, required=True, metavar="N", help="how many, on all nodes")
     parser.add_argument("--gpu", default="A100-SXM4", metavar="NAME", help="A100-SXM4; an unknown name lists them")

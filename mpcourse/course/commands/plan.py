@@ -5,28 +5,46 @@ import json
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan import Asked, Input, Inputs, Machines, plan
+from mpcourse.plan.configuration import configured, read
+from mpcourse.plan.layers import Make
 from mpcourse.plan.show import lacking, show
 from mpcourse.predict import find_maker
 
 
 def run(options: argparse.Namespace) -> int:
     """Run `mpcourse plan`. Returns exit status 0, or 1 where nothing fits."""
+    if (options.maker is None) == (options.model is None):
+        raise UserError("give FILE:FUNCTION, which makes your model, or --model with a name or a config.json")
     if sum(given is not None for given in (options.length, options.input, options.inputs)) > 1:
         raise UserError("--length is for tokens, --input for floats, --inputs for what a function makes: give one")
-    example = _example(options)
+    make, example = _named(options) if options.maker is None else (find_maker(options.maker), _example(options))
     if min(options.chunks) < 1:
         raise UserError(f"--chunks {' '.join(map(str, options.chunks))}: a stage has 1 part or more")
     machines = Machines.named(
         options.gpus, options.gpu, min(options.gpus_per_node, options.gpus), options.inside, options.between
     )
     asked = Asked(options.data, options.pipeline, options.tensor, options.chunks)
-    plans = plan(find_maker(options.maker), machines, options.batch, example, asked, blocks=options.blocks)
+    plans = plan(make, machines, options.batch, example, asked, blocks=options.blocks)
     if options.json:
-        record = {"model": options.maker, "gpus": options.gpus, "gpu": machines.gpu.name} | plans.as_dict()
+        record = {
+            "model": options.maker or options.model,
+            "gpus": options.gpus,
+            "gpu": machines.gpu.name,
+        } | plans.as_dict()
         print(json.dumps(record | ({"missing": lacking(plans, machines)} if plans.smallest else {}), indent=1))
     else:
         show(plans, machines)
     return 1 if plans.smallest else 0
+
+
+def _named(options: argparse.Namespace) -> tuple[Make, Input]:
+    if options.input is not None or options.inputs is not None:
+        raise UserError("--model takes tokens: give --length")
+    positions = read(options.model).positions
+    length = options.length or min(2048, positions or 2048)
+    if positions and length > positions:
+        raise UserError(f"--length {length}: {options.model} has {positions} positions")
+    return configured(options.model), Input((length,), True)
 
 
 def _example(options: argparse.Namespace) -> Input | Inputs:

@@ -1,0 +1,90 @@
+"""Transformers by their configuration: as many parameters as published, and errors for files that are none."""
+
+import json
+import tomllib
+
+import pytest
+import torch
+
+from mpcourse.common.errors import UserError
+from mpcourse.plan import CountingComm, Input, Layers
+from mpcourse.plan.configuration import configured, parsed, read
+from mpcourse.virtual import GPUS
+from tests.conftest import ROOT
+from tests.library.test_predict import assert_one_line_error
+
+MODELS = tomllib.loads((ROOT / "mpcourse/plan/models.toml").read_text())
+TINY = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "vocab_size": 101}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_as_many_parameters_as_published(name):
+    with torch.device("meta"):
+        model = configured(name)(None)
+    count = sum(p.numel() for p in model.parameters())
+    assert count / 1e6 == pytest.approx(MODELS[name]["parameters"], rel=5e-4)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3.1-8b", "bert-base"])
+def test_ranks_of_the_tensor_axis_share_blocks_and_a_padded_vocabulary(name):
+    with torch.device("meta"):
+        whole, rank = configured(name)(None), configured(name)(CountingComm(2))
+    share, all_of_it = (sum(p.numel() for p in m[1].parameters() if p.dim() > 1) for m in (rank, whole))
+    assert share == all_of_it / 2
+    assert rank[0].weight.shape[0] == (read(name).vocabulary + 1) // 2
+
+
+def test_a_layer_computes_what_its_products_need():
+    sizes = TINY | {"num_key_value_heads": 2, "intermediate_size": 96, "head_dim": 16}
+    layers = Layers(parsed(sizes, "tiny").make, Input((32,), True), GPUS["A100-SXM4"])
+    _, block, *_ = layers.costs(1, 4)
+    products = 64 * (8 + 2 * 2) * 16 + 8 * 16 * 64 + 3 * 64 * 96
+    attention = 2 * 8 * 16 * 32
+    assert block.flops == pytest.approx(4 * 32 * 6 * (products + attention), rel=0.1)
+    twice = layers.costs(2, 4)[1]
+    assert twice.forward_sums == twice.backward_sums == (4 * 32 * 64 * 2,) * 2
+
+
+def test_a_config_json_is_read_as_the_library_writes_it(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(TINY | {"intermediate_size": None, "rope_theta": 1e4, "tie_word_embeddings": True}))
+    found = read(str(file))
+    assert (found.groups, found.head, found.hidden, found.tied, found.gated) == (8, 8, 256, True, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"model_type": "mamba"}, ["model_type 'mamba'", "llama"]),
+        ({"model_type": "llama"}, ["lacks num_hidden_layers, hidden_size, num_attention_heads, vocab_size"]),
+        (TINY | {"num_local_experts": 8}, ["mixture of experts"]),
+        (TINY | {"hidden_size": 0}, ["hidden_size must be a whole number from 1 on"]),
+        (TINY | {"num_hidden_layers": "2"}, ["num_hidden_layers must be"]),
+        (TINY | {"num_attention_heads": 7}, ["7 heads do not divide a width of 64"]),
+        ([], ["holds a list"]),
+        ("{", ["no readable config.json"]),
+    ],
+)
+def test_a_file_that_is_no_configuration_says_why_in_one_line(tmp_path, fields, words):
+    file = tmp_path / "config.json"
+    file.write_text(fields if isinstance(fields, str) else json.dumps(fields))
+    with pytest.raises(UserError) as caught:
+        read(str(file))
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_the_command_plans_a_model_by_its_name(cli):
+    asked = ("--gpus", 8, "--batch", 64)
+    shown = cli("plan", "--model", "gpt2", *asked).stdout
+    assert shown.startswith("124.4 million parameters on 8 A100-SXM4")
+    assert "Not tried: tensor 8 (12 heads of keys and values cannot be shared alike by 8 ranks)." in shown
+    for arguments, words in (
+        (("--model", "gpt3"), ("no model 'gpt3'", "gpt2", "config.json")),
+        (("--model", "bert-base", "--length", 1024), ("--length 1024", "512 positions")),
+        (("--model", "gpt2", "--input", 3), ("--model takes tokens",)),
+        ((), ("give FILE:FUNCTION",)),
+        (("model.py:f", "--model", "gpt2"), ("give FILE:FUNCTION",)),
+    ):
+        assert_one_line_error(cli("plan", *arguments, *asked), *words)
