@@ -138,8 +138,8 @@ def parsed(fields: dict[str, Any], name: str) -> Configuration:
         raise UserError(f"{name} is a mixture of experts, which a plan does not know: give its own FILE:FUNCTION")
     if family not in _FAMILIES:
         raise UserError(
-            f"{name} has model_type {family!r}; known are {', '.join(_FAMILIES)}. For others, write a function that makes "
-            "the model, and give FILE:FUNCTION"
+            f"{name} has model_type {family!r}; known are {', '.join(_FAMILIES)}. For others, write a function "
+            "that makes the model, and give FILE:FUNCTION"
         )
     keys, own = _FAMILIES[family]
     found = {mine: fields[key] for mine, key in zip(_KEYS, keys, strict=True) if fields.get(key) is not None}

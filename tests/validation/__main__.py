@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mpcourse.common.errors import UserError
 from mpcourse.course.bench.show import show
-from tests.validation import memory, memory_table, pipelines, plans, stacked_runs, step_times, truth
+from tests.validation import memory, memory_table, pipelines, plans, stacked_runs, step_times, trainings, truth
 
 COMPARISONS = {
     "grids": plans.grids,
@@ -15,6 +15,7 @@ COMPARISONS = {
     "plans": plans.plans,
     "stacked-runs": stacked_runs.stacked_runs,
     "step-times": step_times.step_times,
+    "trainings": trainings.trainings,
     "truth": truth.truth,
 }
 PAGES = {"memory": memory_table.write, "step-times": step_times.write}
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("name", choices=COMPARISONS)
     parser.add_argument("--runs", type=int, metavar="N", help="truth, stacked-runs: number of measurements (5)")
     parser.add_argument("--device", metavar="NAME", help="truth: a real GPU to compare with, cuda or cuda:1")
+    parser.add_argument("--role", choices=["look", "judge"], help="trainings: publications to learn from, or to judge")
     parser.add_argument("--page", type=Path, help="memory, step-times: write the table into this page instead")
     parser.add_argument("--json", action="store_true", help="print every run, hardware and versions as JSON")
     options = parser.parse_args()
@@ -36,7 +38,7 @@ def main() -> int:
     if options.page:
         PAGES[options.name](options.page)
         return 0
-    asked = {name: value for name in ("runs", "device") if (value := getattr(options, name)) is not None}
+    asked = {name: value for name in ("runs", "device", "role") if (value := getattr(options, name)) is not None}
     try:
         return show(list(COMPARISONS[options.name](**asked)), options.json)
     except UserError as error:
