@@ -5,7 +5,7 @@
 #
 # In 2018 Tadao Yamaoka ran two examples of Chainer, an early Python library for deep learning. The first trained a
 # network on MNIST with one GPU, in 50.2 s. The second divided a network between two GPUs, and took 140.5 s [1]. In 2015
-# the blogger shi3z had tried the same two networks. Until about the sixth epoch, the second GPU had no effect [2].
+# the blogger shi3z had tried the same two networks. Until about the sixth epoch, he saw no difference from one GPU [2].
 # Yamaoka supposed that the synchronisation between the GPUs was the cause. Neither post measured it.
 #
 # This lesson runs the divided network on two virtual GPUs, and shows what they wait for. Then it shows how today's
@@ -79,8 +79,8 @@ with virtual_gpus(2) as box:
     print(f"x.grad is on {x.grad.device}, and each of its elements is {x.grad[0].item():g}")
 
 # %% [markdown]
-# The copy of x and the copy of its gradient have the same size. If a tensor needs a gradient, copying it therefore
-# moves twice as many bytes.
+# The copy of x and the copy of its gradient have the same size. Copying a tensor that needs a gradient therefore moves
+# twice the tensor's bytes.
 #
 # Exercise [`e02_copy`](../exercises/e02_copy.py): write this function, with both directions.
 
@@ -171,8 +171,8 @@ assert split == plain
 #
 # The host (the CPU) launches the kernels of a step one after the other. Each launch takes about 8 µs with PyTorch
 # today. The post of 2015 does not name its GPUs. We assume two GTX TITAN X GPUs, with the peak FLOP/s and the memory
-# bandwidth of their data sheet, and 20 µs a launch. We also assume what fraction of these two figures a kernel reaches,
-# and that the smallest kernel takes 3 µs.
+# bandwidth of their data sheet, and 20 µs a launch. We also assume that a kernel reaches a certain fraction of these
+# two figures, and takes at least 3 µs.
 
 # %%
 TITAN = GPUS["GTX TITAN X (Maxwell)"]
@@ -240,7 +240,7 @@ assert computing < 0.5 * one
 #
 # The step becomes 0.14 ms longer, the time of seven launches. The host needs 244 times 20 µs, that is, 4.9 ms, to
 # launch the kernels. One GPU computes for 2.2 ms, and otherwise waits for the host. The step is launch-bound (lesson
-# 01). Two GPUs compute for 1.1 ms each, but the host's work remains. A second GPU halves a time that was not the
+# 01). Two GPUs compute for 1.1 ms each, but save the host no work. A second GPU halves a time that was not the
 # bottleneck.
 #
 # </details>
@@ -315,12 +315,12 @@ assert from_on == {"batch 100": 2000, "batch 1000": 1000}
 assert speedups["batch 100"][-1] > speedups["batch 1000"][-1] > 1.65
 
 # %% [markdown]
-# With a batch of 100 the second GPU helps from 2000 units on, and with a batch of 1000 from 1000 units on. A larger
+# The second GPU helps from 2000 units on if the batch has 100 images, and from 1000 units on if it has 1000. A larger
 # batch gives the GPUs more work, so the split pays earlier.
 #
 # At 4000 units, however, the smaller batch has the larger speedup. The copies are not the cause, because FLOPs and
 # bytes both grow in proportion to the batch. The cause is the optimizer step, whose time does not depend on the batch.
-# It needs no copies, so two GPUs halve this time. The next cell leaves the step out.
+# It needs no copies, so two GPUs halve this time. The next cell leaves out the optimizer step.
 
 # %%
 for batch in (100, 1000):
@@ -386,7 +386,7 @@ assert back.lane == "vgpu:1 -> vgpu:0" and forth.lane == "vgpu:0 -> vgpu:1" and 
 # %% [markdown]
 # In the timeline the two copies of the exchange run one after the other, although the link could carry both at once. A
 # copy between two GPUs waits for the work that was launched before it on either GPU, here and in PyTorch. `ParallelMLP`
-# therefore copies the images before it computes. Otherwise GPU 1 would wait until GPU 0 has computed its first block.
+# therefore copies the images before it computes. Otherwise GPU 1 would wait until GPU 0 had computed its first block.
 #
 # Exercise [`e02_parallel_mlp`](../exercises/e02_parallel_mlp.py): write the forward pass of this network.
 
@@ -667,8 +667,8 @@ reference(Copy, ParallelMLP.forward)
 # **1.** A step launches 1000 kernels, and each launch takes the host 8 µs. On one GPU the kernels take 20 ms in total.
 # What speedup can two GPUs have at most, and what speedup can four have?
 #
-# **2.** A transformer has 32 layers and a width h of 4096. Each layer has two pairs (attention and the MLP block) that
-# are cut over 8 GPUs. A step has 8192 tokens, and its activations are bfloat16. Each sum uses the ring of lesson 05.
+# **2.** A transformer has 32 layers and a width h of 4096. Tensor parallelism splits the attention and the MLP block of
+# each layer over 8 GPUs. A step has 8192 tokens, and its activations are bfloat16. Each sum uses the ring of lesson 05.
 # How many bytes does each GPU send in the forward and the backward pass together?
 
 # %% tags=["answer"]
@@ -683,7 +683,7 @@ print(f"   Each sends 2 n 7/8, so each GPU sends {128 * 2 * n * 7 / 8 / 1e9:.1f}
 # %% [markdown]
 # ## What you found
 #
-# - If a copied tensor needs a gradient, the tensor crosses the link forward, and its gradient crosses it backward.
+# - If a copied tensor needs a gradient, the backward pass copies the gradient back.
 # - A second GPU does not help while the host's launches take longer than the computation of one GPU.
 # - Two GPUs can be busy for 96 % of the time and save nothing, because each does all the work of one network.
 # - A column-parallel layer and a row-parallel layer together need one sum in the forward pass, and one in the backward

@@ -87,7 +87,7 @@ with virtual_gpus(1, P100, dry=True) as box:
 # ## Cut in two
 #
 # We cut ResNet-50 where the article did. `ModelParallelResNet50` has the layers up to `layer2` on GPU 0, and the layers
-# from `layer3` on GPU 1. One tensor crosses the cut forward, and its gradient crosses it backward.
+# from `layer3` on GPU 1. The forward pass sends one tensor to GPU 1, and the backward pass sends its gradient back.
 #
 # **Predict first.** Each GPU has about half of the layers. Does each GPU hold about half of the activations?
 
@@ -112,7 +112,7 @@ assert 0.72 < held[0] / sum(held) < 0.78
 #
 # The first layers have the tensors with the largest height and width, so GPU 0 holds three quarters of the activations.
 # Each GPU reaches its peak at the beginning of its own backward pass, when it still holds all its activations and
-# allocates its first gradients. (`cell:4` in the figure is line 4 of the cell that began the operation.)
+# allocates its first gradients. (In the figure, `cell:4` means that line 4 of the cell began the operation.)
 #
 # </details>
 #
@@ -140,10 +140,10 @@ off = [mine / theirs - 1 for mine, theirs in zip(rows["predicted, in all"], rows
 print(f"prediction against publication: GPU 0 {off[0]:+.1%}, GPU 1 {off[1]:+.1%}")
 
 # %% [markdown]
-# The prediction is 9 % too high for GPU 0 and 4 % too low for GPU 1. The second row is the least certain, because how
-# many segments the allocator keeps depends on the order of all allocations. The appendix [03, memory that nvidia-smi
-# shows](appendix/03_nvidia_smi.ipynb) follows it segment by segment, and shows that the step would run with the
-# article's 14 637 MiB.
+# The prediction is 9 % too high for GPU 0 and 4 % too low for GPU 1. The second row is the least certain, because the
+# number of kept segments depends on the order of all allocations. The appendix [03, memory that nvidia-smi
+# shows](appendix/03_nvidia_smi.ipynb) follows the segments, and shows that a GPU with the article's 14 637 MiB could
+# run the step.
 #
 # nvidia-smi also shows the utilisation of each GPU, the share of a sample period in which it executed a kernel. The
 # period is between a sixth of a second and one second, depending on the GPU [2].
@@ -181,8 +181,8 @@ assert 0.9 < sum(utilisation) <= 1 < sum(TWO_P100.utilisation) / 100
 #
 # ResNet-50 is a chain of 18 layers: a stem, 16 blocks, and a head. It can be cut in 17 places. The article's cut puts 8
 # layers on GPU 0. A good cut makes the two parts equal, but equal in what? `layer_costs` runs each layer forward and
-# backward, and returns its seconds and the bytes of its activations. `balance` finds the cut that makes the more
-# expensive part as cheap as possible. To run the uncut network, we give the virtual P100 80 GiB of memory.
+# backward, and returns its time and the bytes of its activations. `balance` finds the cut that makes the more expensive
+# part as cheap as possible. To run the uncut network, we give the virtual P100 80 GiB of memory.
 
 # %%
 LARGE = replace(P100, name="P100 with 80 GiB", memory=80 * GiB)
@@ -637,8 +637,8 @@ reference(ModelParallelResNet50)
 #
 # ## Problems
 #
-# **1.** A language model has 70 billion parameters of 2 bytes, and one half of its layers is on each of two A100 GPUs
-# with 80 GB. For each token that it generates, each GPU reads all its parameters once, at 2 TB/s, and 8192 numbers of 2
+# **1.** A language model has 70 billion parameters of 2 bytes. Each of two A100 GPUs with 80 GB holds half of its
+# layers. For each generated token, each GPU reads its half of the parameters once, at 2 TB/s, and 8192 numbers of 2
 # bytes cross the cut at 25 GB/s. What is the shortest possible time per token? Would a third GPU shorten it?
 #
 # **2.** GPT-3 has 96 layers, h = 12288 and a = 96. How many bytes of activations does one sequence of 2048 tokens need

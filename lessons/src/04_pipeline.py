@@ -13,7 +13,7 @@
 # After this lesson you can
 #
 # - compute for what share of the time the GPUs of a pipeline are idle;
-# - choose the order in which a pipeline works, by idle time, memory and traffic;
+# - choose a schedule for a pipeline according to its idle time, memory and traffic;
 # - test that a pipeline computes the same gradients as training without it, and say what batch norm changes;
 # - run a pipeline with `torch.distributed.pipelining`.
 
@@ -211,9 +211,9 @@ for p in (2, 4, 8):
 #
 # </details>
 #
-# The bubble of 1F1B is the same as GPipe's. In general stage s of p has min(m, p - s) micro-batches in flight. If there
-# are more than p micro-batches, they need no more memory. The appendix
-# [04, memory and torchgpipe](appendix/04_memory_and_torchgpipe.ipynb) counts the activations on virtual GPUs.
+# The bubble of 1F1B is the same as GPipe's. In general stage s of p has min(m, p - s) micro-batches in flight. So more
+# than p micro-batches need no more memory than p micro-batches of the same size. The appendix [04, memory and
+# torchgpipe](appendix/04_memory_and_torchgpipe.ipynb) counts the activations on virtual GPUs.
 #
 # Exercise [`e04_one_f_one_b`](../exercises/e04_one_f_one_b.py): write the list of 1F1B. The checker names an action
 # that cannot run, and the bubble of a schedule that is slow.
@@ -271,9 +271,9 @@ assert abs(run(gpipe(4, 8)).bubble / (3 / 11) - 1) < 0.02
 # computes the gradients of the weights.
 #
 # Both schedules have a price. Interleaving sends more data, because 8 parts have 7 cuts between them and 4 stages have
-# only 3. Its first stage has 5.5 micro-batches in flight, where 1F1B has 4. (A micro-batch that is in flight on only
-# one of the stage's two chunks counts as one half.) ZB-H1 has 4 in flight on every stage, because W needs the
-# activations and runs late.
+# only 3. Its first stage has 5.5 micro-batches in flight, whereas the first stage of 1F1B has 4. (A micro-batch that is
+# in flight on only one of the stage's two chunks counts as one half.) ZB-H1 has 4 in flight on every stage, because W
+# needs the activations and runs late.
 #
 # So far a transfer between stages took no time. In the next figure a slider sets how long a transfer takes.
 
@@ -307,7 +307,8 @@ for transfer in (1.0, 1.5):
 #
 # If transfers take no time, interleaved 1F1B is 4.5 units faster. Each micro-batch crosses 7 cuts instead of 3 in each
 # direction, so the advantage shrinks as transfers become slower. If a transfer takes as long as a forward pass,
-# interleaved 1F1B is still 3 units faster. If a transfer takes 1.5 times as long, it is 1 unit slower.
+# interleaved 1F1B is still 3 units faster. If a transfer takes 1.5 times as long as a forward pass, interleaved 1F1B is
+# 1 unit slower.
 #
 # </details>
 
@@ -386,7 +387,8 @@ torch.testing.assert_close(layer_norm(batch)[:4], layer_norm(batch[:4]))
 # %% [markdown]
 # The true variances are 1, 4 and 9. The running variances begin at 1, and each forward pass moves them a tenth of the
 # way to the variances of its input. Training without a pipeline moves them once per batch, and a pipeline should do the
-# same. `defer_batch_norm` collects the statistics of the batch and updates them once, as the library torchgpipe does.
+# same. `defer_batch_norm` collects the statistics of the whole batch and then updates the running statistics once, as
+# the library torchgpipe does.
 #
 # The second effect remains. Each example is normalised with 3 others instead of 63, so a network with batch norm learns
 # something different in a pipeline. Layer norm normalises each example by itself, so a pipeline does not change it.
@@ -394,8 +396,8 @@ torch.testing.assert_close(layer_norm(batch)[:4], layer_norm(batch[:4]))
 # ## The tutorial, replayed
 #
 # Now we return to the tutorial's three times, with which this lesson began. The tutorial does not name its GPUs. We
-# take two Tesla P100 joined by NVLink, and slow both down by the same factor, so that one GPU takes 3.75 s. All other
-# times are predicted.
+# take two Tesla P100 GPUs joined by NVLink, and slow both down by the same factor, so that one GPU takes 3.75 s. All
+# other times are predicted.
 #
 # The tutorial does not measure three whole steps. In each step the copy of the labels to the GPU waits for the forward
 # pass, but nothing waits for the last backward pass. The time therefore contains three forward passes and two backward

@@ -4,8 +4,8 @@
 # **Why does everyone wait for the slowest?** About 55 minutes to read, and 50 for its exercises.
 #
 # Eight workers train one model. Seven of them need 10 ms for a step, and one needs 40 ms. A worker that is slower than
-# the others is a **straggler**. With data parallelism as in lesson 06 every step takes 40 ms, so seven workers wait
-# during three quarters of their time. Why do they not go on without the straggler?
+# the others is a **straggler**. With data parallelism as in lesson 06 every step takes 40 ms, so seven workers wait for
+# three quarters of their time. Why do they not go on without the straggler?
 #
 # In 2017 Takuya Akiba, an author of ChainerMN (the library of lesson 06), gave an answer in a talk [1]. We test three
 # statements that a listener's notes report.
@@ -18,7 +18,7 @@
 # After this lesson you can
 #
 # - write a parameter server, and say how stale each received gradient is;
-# - choose a way to deal with stragglers by the time to reach a given accuracy, and not by throughput;
+# - choose how to deal with stragglers, judging by the time to a given accuracy and not by throughput;
 # - compute the load of a server's link, and divide a model among several servers;
 # - train in PyTorch so that the ranks average their parameters only rarely, and say after which steps.
 
@@ -107,8 +107,8 @@ assert abs(synchronous[1] / (0.04 * 320 / 8) - 1) < 0.01 and abs(asynchronous[1]
 #
 # A worker computes its gradient with the weights that it received last. Before the gradient arrives, the server may
 # have applied gradients of other workers. The number of these updates is the gradient's **staleness**. The server
-# counts them. With each answer it notes the number of its updates so far. When the worker's next gradient arrives, it
-# compares this number with the current one.
+# counts them. With each answer it notes the number of its updates so far. When the worker's next gradient arrives, the
+# server compares this number with the current one.
 #
 # The answer below shows the first 150 ms of both runs. Each bar is the computation of one gradient, and shows the
 # gradient's staleness.
@@ -217,7 +217,7 @@ assert 10 < best[0] - best[7] < 13
 # The learning rate is 0.1 if an update is one gradient, and 0.8 if it is a mean of seven or eight. Local SGD also uses
 # 0.8. We did not tune these rates, so a difference of a point may come from the rate.
 #
-# With the sliders, choose one of the four ways that use a server and how slow rank 1 is, and see how stale the
+# With the sliders, choose one of the four ways that use a server, set how slow rank 1 is, and see how stale the
 # gradients become.
 
 # %% tags=["nbval-ignore-output"]
@@ -239,7 +239,7 @@ plot.sliders(try_it, policy=list(POLICIES), slow_ms=[10, 20, 40, 80, 160])
 # We trained each way with 40 seeds, and measured the accuracy after every 32 gradients. The answer below shows how many
 # updates, gradients and seconds each way needs until the measured accuracy first reaches 85 %.
 #
-# **Predict first.** Do the five ways differ least in updates, in gradients or in seconds?
+# **Predict first.** Which of these three numbers differs least between the five ways?
 
 # %% tags=["answer"]
 # answer
@@ -276,7 +276,7 @@ assert [round(means["seconds"][name], 1) for name in named] == [1.4, 0.4, 0.4]
 # </details>
 #
 # The next table lists how long the whole runs took, and their accuracy at the end. The more differences we test, the
-# more likely chance alone makes one of them look real. So each of the four comparisons with the synchronous way may
+# more likely it is that one of them looks real by chance. So each of the four comparisons with the synchronous way may
 # report a difference by chance in at most 5 % / 4 = 1.25 % of all cases (**Bonferroni correction**).
 
 # %%
@@ -349,8 +349,9 @@ assert abs(mean(at_random["synchronous"].took) / (80 * (0.01 + 0.03 * waits)) - 
 # In asynchronous training each worker takes 17.5 ms a step on average. Synchronous training takes twice as long,
 # because at least one of eight workers is slow with a probability of 1 - 0.75⁸ = 90 %. The other ways lie in between.
 # With bounded staleness a worker waits only for workers that are more than two steps behind. In local SGD all ranks
-# wait after every four steps, and relative to its mean the sum of four steps varies less than one step. With a backup
-# worker an update waits only if at least two workers are slow, but it uses seven gradients, so more updates are needed.
+# wait after every four steps, and the time of four steps varies less, relative to its mean, than the time of one. With
+# a backup worker an update waits only if at least two workers are slow, but it uses seven gradients, so more updates
+# are needed.
 #
 # </details>
 #
@@ -548,9 +549,9 @@ assert [round(cost.mean) for cost in costs] == [1, 6, 38]
 
 # %% [markdown]
 # At a rate of 0.2 the delay of one step costs a point, at 0.4 six points, and at 0.8 nearly forty. Single runs at 0.8
-# with the delay also differ widely. The mean of eight gradients allows a large rate only if it is applied at once.
-# Without the delay 0.8 is the best of the three rates, and with the delay 0.2 and 0.4 are far better. So double
-# buffering needs a learning rate of its own.
+# with the delay also differ widely. The mean of eight gradients allows a large rate only if it is applied at once. Of
+# the three rates, 0.8 is the best without the delay, but 0.2 and 0.4 are far better with it. So double buffering needs
+# a learning rate of its own.
 #
 # ## The same in PyTorch
 #
@@ -602,8 +603,8 @@ print("the sum of all squared weights is equal, bit for bit")
 # Check three settings.
 #
 # - `PeriodicModelAverager` averages after steps `warmup_steps` + 1, `warmup_steps` + 1 + `period`, and so on. With
-#   `warmup_steps=8`, the steps of the hook, it would first average after a single local step, and then after every
-#   fourth. Our `LocalOptimizer` first averages after four local steps, so we give the averager 8 + 3.
+#   `warmup_steps=8`, like the hook's `start_localSGD_iter=8`, it would first average after a single local step, and
+#   then after every fourth. Our `LocalOptimizer` first averages after four local steps, so we give the averager 8 + 3.
 # - With `post_local_gradient_allreduce=True`, the default, the ranks of one machine go on averaging their gradients in
 #   every step. Only averaging between machines becomes less frequent.
 # - Without the hook `DistributedDataParallel` averages all gradients in every step, and local SGD saves nothing.
@@ -690,8 +691,8 @@ print(f"2. Each sends its 4 GB once: {average:.0f} s, so after {average / 0.1:.0
 # - With p equally fast workers the staleness is p - 1. The larger the learning rate, the less staleness training
 #   tolerates.
 # - The ways to deal with a straggler need similar numbers of gradients, but very different times.
-# - Local SGD sends fewer messages, and lost 1.2 points here. Double buffering hides messages behind computing. At the
-#   rate that was the best without it, it lost 38 points.
+# - Local SGD sends fewer messages, and lost 1.2 points here. Double buffering hides messages behind computing, but lost
+#   38 points at the rate that was best without it.
 # - In PyTorch a hook, an averager and an optimizer together implement post-local SGD. The first average comes after
 #   step `warmup_steps` + 1.
 #

@@ -218,10 +218,10 @@ for batch in (512, 1024, 2048):
 print(f"best rate of the search without warm-up: {mean(percent(best[512])):.1f} %, {mean(percent(best[1024])):.1f} %")
 
 # %% [markdown]
-# At 512 and 1024 warm-up repairs the rule, and its accuracy is above the best of all rates without warm-up. Both runs
-# in a line of the output have the same highest rate, so warm-up makes the difference. A search over larger rates
-# without warm-up would not have reached this accuracy. At 2048 the rate of 2.56 is too large even after the warm-up,
-# which hardly helps.
+# At 512 and 1024 the rule works with warm-up, and reaches a higher accuracy than any rate without it. In each line of
+# the output both runs have the same highest rate, so warm-up makes the difference. A search over larger rates without
+# warm-up would not have reached this accuracy. At 2048 the rate of 2.56 is too large even after the warm-up, which
+# hardly helps.
 #
 # Exercise [`e09_warmup`](../exercises/e09_warmup.py): compute the rate of every step.
 
@@ -269,9 +269,9 @@ assert [p < 0.05 for p in corrected.values()] == [False] + 5 * [True]
 # %% [markdown]
 # From 2048 to 8192 LARS is 2.5 to 8.9 points better than SGD with warm-up. The table tests the six differences that
 # this lesson relies on, seed by seed. If one makes many tests, some succeed by chance, so each p-value is multiplied by
-# six (Bonferroni's correction). Five differences remain significant. The loss of the linear rule at 512 may be chance.
-# The appendix [09, the study again](appendix/09_study_again.ipynb) shows that LARS gains nothing on the digits, and
-# that its gain on the glyphs does not come from trying more settings.
+# six (Bonferroni's correction). Five differences remain significant. The linear rule's lower accuracy at 512 may be
+# chance. The appendix [09, the study again](appendix/09_study_again.ipynb) shows that LARS gains nothing on the digits,
+# and that its gain on the glyphs does not come from trying more settings.
 #
 # Exercise [`e09_lars`](../exercises/e09_lars.py): write LARS.
 
@@ -306,7 +306,7 @@ for batch in (32, 512, 1024, 8192, 16384):
 #
 # ## Updates to 95 %
 #
-# How many updates does each batch size need until the test accuracy is 95 %, at the rate that is best for this?
+# How many updates does each batch size need to reach a test accuracy of 95 %, at the rate that reaches it soonest?
 
 # %%
 small = glyphs["small"]  # four epochs of the batches that need more than 600 updates
@@ -396,7 +396,7 @@ plot.sliders(try_it, batch=[32, 128, 387, 512, 2048, 8192])
 #
 # $\Sigma$ is the covariance of the gradient of a single example. As long as the second term is the larger one, more
 # examples help. Both terms are equal if $B$ is the **noise scale** $\operatorname{tr} \Sigma / \lVert G \rVert^2$,
-# which should therefore be about the critical batch [7].
+# which should therefore be near the critical batch [7].
 #
 # Two batch sizes give two equations for the two unknowns. Ranks that train together have two batch sizes anyway: the
 # $b$ examples of a single rank, and the $pb$ examples of all p ranks. Let $n_b$ be the mean of $\lVert G_b \rVert^2$
@@ -405,9 +405,9 @@ plot.sliders(try_it, batch=[32, 128, 387, 512, 2048, 8192])
 # $$ \lVert G \rVert^2 \approx \frac{p \, n_{pb} - n_b}{p - 1}, \qquad
 # \operatorname{tr} \Sigma \approx \frac{pb \, (n_b - n_{pb})}{p - 1} . $$
 #
-# The extra cost is an all-reduce of one number in each step. A single step's estimate is mostly noise, so both
-# estimates are averaged over about 20 steps before the ratio is taken. In the next cell two virtual ranks train on the
-# digits, with 16 examples each and a warm-up.
+# The extra cost is an all-reduce of one number in each step. In a single step both estimates are mostly noise, so each
+# is averaged over about 20 steps before the ratio is taken. In the next cell two virtual ranks train on the digits,
+# with 16 examples each and a warm-up.
 
 # %%
 SCHEDULE = Schedule(0.08, warmup_steps=20, start=0.04, decay="cosine", steps=100)
@@ -484,7 +484,7 @@ assert all(0.5 < ratio < 2 for ratio in ratios.values())
 #
 # **Predict first.** Let the critical batch be 4096 x 4096 tokens, as for OLMo, and let a sequence have 8192 tokens. In
 # the training of a model with 8 billion parameters one H100 processes 5762 tokens per second [11], and one A100 2973
-# [12]. How many GPUs can share the batch? What is the least time of an update, and of 15 trillion tokens?
+# [12]. How many GPUs can share the batch? What is the least time of an update, and of training on 15 trillion tokens?
 
 # %% tags=["answer"]
 # answer
@@ -498,17 +498,16 @@ for gpu, rate in (("H100", 5762), ("A100", 2973)):
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The batch has 2048 sequences, so a further GPU has nothing to do. To use more GPUs, one can raise the batch beyond
-# the critical one, but then most additional examples save no updates. Or several GPUs share a sequence, by tensor,
-# pipeline or context parallelism (lesson 12).
+# The batch has 2048 sequences, so a 2049th GPU has nothing to do. To use more GPUs, one can raise the batch beyond the
+# critical one, but then most additional examples save no updates. Or several GPUs share a sequence, by tensor, pipeline
+# or context parallelism (lesson 12).
 #
 # </details>
 #
 # ## By epoch, by update, by time
 #
 # We return to the glyphs and predict times on 16 machines with one core each and links of 10 Gbit/s, as in lesson 08.
-# The time of a machine's part of an update was measured on an idle machine, and the time of the all-reduce is
-# predicted.
+# We measured on an idle machine how long one machine computes for an update, and predict the time of the all-reduce.
 #
 # **Predict first.** Compare the batches 64, 1024 and 16 384 with 600 updates each. Which learns fastest per epoch,
 # which per update, and which per second? Which processes the most examples per second?
@@ -686,8 +685,8 @@ print(f"{(1 + k) / 2:.1f} times the compute of the critical batch, to save {1 - 
 # %% [markdown]
 # ## What you found
 #
-# - The linear scaling rule gives the best rate for batches up to eight times as large, and with warm-up it works up to
-#   32 times. For a batch 64 times as large its rate is too large even after a warm-up.
+# - The linear scaling rule gives the best rate up to eight times the batch, and with warm-up it works up to 32 times
+#   the batch. At 64 times the batch its rate is too large even after a warm-up.
 # - The critical batch of the glyphs is 387, with a standard error of about 50. Up to 256, twice the batch nearly halves
 #   the updates. Beyond 1024, a larger batch saves hardly any.
 # - Ranks that train together can estimate this batch from their own gradients. With SGD at a good rate the estimate is

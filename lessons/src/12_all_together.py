@@ -11,8 +11,8 @@
 #
 # - arrange ranks in a grid, with one communicator for each axis, so that most bytes stay inside a machine;
 # - compute how many bytes a GPU sends along each axis in a training step;
-# - train a transformer on a grid, and compute correctly there the gradient of a message, the norm of the whole
-#   gradient, and a mean over tokens;
+# - train a transformer on a grid, and correctly compute the gradient of a message, the norm of the whole gradient, and
+#   a mean over tokens;
 # - predict the step time of a published training run, and find the fastest grid for a model of your own;
 # - build the same grid in PyTorch with `DeviceMesh`, `parallelize_module` and `fully_shard`.
 
@@ -45,7 +45,7 @@ torch.set_num_threads(1)
 # The paper gives the FLOP/s that each GPU reached. A training step of a transformer with P parameters costs 8 P FLOPs
 # for each token: 2 P for the forward pass, 4 P for the backward pass, and 2 P because all activations are computed
 # again (lesson 03). These two numbers give the time of a step, in which the model sees 1536 sequences of 2048 tokens.
-# The count leaves out attention, so we get a few percent too few days.
+# The count leaves out attention, so our times are a few percent too short.
 
 # %%
 P, TOKENS = 174.6e9, 1536 * 2048
@@ -98,8 +98,8 @@ assert GB[384][2] < GB[768][2] < GB[1536][2] < 2 * 2 * P / 96 / 1e9
 # <details><summary>Why</summary>
 #
 # The tensor axis has by far the most bytes. On 384 GPUs it sends even more than ZeRO-3. These bytes are activations.
-# With twice the GPUs each replica sees half of the sequences, so they halve. The pipeline's messages halve too. Only
-# the gradients' messages grow a little, but never beyond 2 n bytes for n bytes of gradients (lesson 05).
+# With twice the GPUs each replica sees half as many sequences, so these bytes halve. The pipeline's messages halve too.
+# Only the gradients' messages grow a little, but never beyond 2 n bytes for n bytes of gradients (lesson 05).
 #
 # ZeRO-3 sends parameters. A GPU needs all of them, however few sequences it processes.
 #
@@ -297,10 +297,10 @@ assert took["data"] < took["pipeline"] < 0.5 * took["tensor"]
 # the order of the other two does not matter. This leaves three different times. A step is slowest if the tensor axis is
 # outermost, and over 10 GbE by far the slowest.
 #
-# The fewest bytes cross if the pipeline axis is outermost. Over InfiniBand this is also the fastest order. Over 10 GbE
-# the data axis is the better outermost axis, although it sends more bytes. Its all-reduce sends in both directions at
-# once, and only once a step. A pipeline sends many messages forward and then back. Each of them costs a latency, and
-# here no computation hides it.
+# The fewest bytes cross between machines if the pipeline axis is outermost. Over InfiniBand this is also the fastest
+# order. Over 10 GbE the data axis is the better outermost axis, although it sends more bytes. Its all-reduce sends in
+# both directions at once, and only once a step. A pipeline sends many messages forward and then back. Each of them adds
+# a latency, which no computation hides here.
 #
 # </details>
 #
@@ -369,13 +369,12 @@ whole, own, everything = run(three_norms, 8).results[0]
 print(f"norm of the clipped gradient {whole:.6f}; of rank 0's part {own:.6f}; of all ranks' parts {everything:.6f}")
 
 # %% [markdown]
-# The first norm is right, because we clipped to 0.2. The second is too small and the third is too large.
+# Clipping reduced the norm to 0.2, so the first norm is right. The second is too small and the third is too large.
 #
 # **The number of tokens.** Sequences have different lengths, and padding has no loss. The loss of a batch is the mean
 # over its tokens. If each micro-batch takes the mean over its own tokens, and the batch takes the mean of these means,
-# then each token of a short micro-batch counts more. Hugging Face's Trainer had this fault until October 2024: with
-# gradient accumulation it minimised a different loss than for the same batch at once [4]. Ranks can make the same
-# mistake.
+# then each token of a short micro-batch counts more. Hugging Face's Trainer had this fault until October 2024: for the
+# same batch it minimised a different loss with gradient accumulation than without [4]. Ranks can make the same mistake.
 
 # %%
 lengths, losses = np.array([100, 4]), np.array([2.0, 6.0])  # two micro-batches: tokens, and the mean loss over them
@@ -476,7 +475,7 @@ assert 34 < counts[long, False].miss < 40
 #
 # In the PTD-P paper the tensor axis fills a whole machine before the model is cut into stages. NVIDIA's configuration
 # for a GPT of 40 billion parameters on 1024 GPUs did the same in January 2023, with data x pipeline x tensor = 128 x 1
-# x 8. In February 2024 it changed [5].
+# x 8. In February 2024 NVIDIA changed this grid [5].
 #
 # **Predict first.** Which axis became smaller, and which became larger?
 
@@ -623,7 +622,7 @@ def ours(comm):
 print(f"ours, data 2 x tensor 2:              {run(ours, 4).results[0]:.10f}")
 
 # %% [markdown]
-# The two sums agree to ten decimals. Three differences to our grid are worth knowing.
+# The two sums agree to ten decimals. Three differences from our grid are worth knowing.
 #
 # - Here PyTorch cuts only the MLPs along the tensor axis. Our layer has one matrix for queries, keys and values, and
 #   `ColwiseParallel` would give rank 0 all queries and half of the keys. With three separate `nn.Linear` layers,
