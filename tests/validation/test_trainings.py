@@ -8,6 +8,7 @@ import pytest
 
 from mpcourse.virtual import GPUS
 from tests.conftest import ROOT
+from tests.validation.trainings import SPEEDS, outcome, publications
 
 DATA = tomllib.loads((ROOT / "tests/validation/trainings.toml").read_text(encoding="utf-8"))
 PUBLICATIONS = DATA["publication"]
@@ -68,3 +69,20 @@ def test_no_publication_that_was_used_before_judges():
     assert all(p["role"] == "look" for p in PUBLICATIONS if "why" in p or p.get("named"))
     judges = [p["name"] for p in PUBLICATIONS if p["role"] == "judge"]
     assert 2 * sum(not set(re.split("[/,]", name)) & set(USED) for name in judges) >= len(judges)
+
+
+def rows(name):
+    return next(p["rows"] for p in publications("look") if p["name"] == name)
+
+
+def test_a_row_that_can_be_priced_has_a_ratio_and_any_other_says_why():
+    (small,) = rows("lb-off/gpt-simple")
+    found = outcome(small)
+    assert 0.5 < found.ratio < 2 and found.plan.microbatches >= 1 and not found.why
+    faster = outcome({**small, **{name: 2 * small[name] for name in SPEEDS if name in small}})
+    assert faster.ratio == pytest.approx(found.ratio / 2)
+    assert outcome(rows("NVIDIA/JAX-Toolbox, vit")[0]).why == "a model of kind vision transformer"
+    assert outcome({**small, "offload": "optimizer"}).why == "offload optimizer"
+    without = {name: value for name, value in small.items() if name != "batch"}
+    assert outcome(without).why == "batch is not stated"
+    assert "does not fit" in outcome({**small, "gpu": "Tesla T4"}).why

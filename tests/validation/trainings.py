@@ -64,10 +64,10 @@ def outcome(row: dict[str, Any]) -> Outcome:
         if "between_gb_s" in row and machines.between is not None:
             card = replace(machines.between, bandwidth=row["between_gb_s"] * 1e9)
             machines = replace(machines, between=card)
-        asked = Asked(
-            data, pipeline, tensor, (row["chunks"],) if "chunks" in row else CHUNKS, CHECKPOINTS.get(row.get("recompute", ""), (False, True)),
-            (row.get("zero", 0),), (row["microbatch"],) if "microbatch" in row else None,
-        )  # fmt: skip
+        chunks = (row["chunks"],) if "chunks" in row else CHUNKS
+        checkpoints = CHECKPOINTS.get(row.get("recompute", ""), (False, True))
+        sizes = (row["microbatch"],) if "microbatch" in row else None
+        asked = Asked(data, pipeline, tensor, chunks, checkpoints, (row.get("zero", 0),), sizes)
         pricing = Pricing(_layers(row["model"], _configuration(row), row["gpu"], row["length"]), machines, row["batch"])
         plans = search(pricing, asked, best=1)
     except UserError as error:
