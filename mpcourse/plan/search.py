@@ -149,20 +149,23 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
     )  # fmt: skip
 
 
-def why(best: Sequence[Plan]) -> str:
-    """Explain in one line why the runner-up is slower; "" where there is none.
+def why(best: Sequence[Plan], of: int = 3) -> list[str]:
+    """Explain, in one line each, why the plans after the fastest are slower.
 
     best: plans, the fastest first.
+    of: how many of them to explain.
     """
-    if len(best) < 2:
-        return ""
-    first, second = best[0].seconds, best[1].seconds
-    more = {part: getattr(second, part) - getattr(first, part) for part in PARTS}
+    return [_why(best[0], slower) for slower in best[1 : 1 + of]]
+
+
+def _why(first: Plan, second: Plan) -> str:
+    more = {part: getattr(second.seconds, part) - getattr(first.seconds, part) for part in PARTS}
     lost = max(more, key=lambda part: more[part])
     won = min(more, key=lambda part: more[part])
-    text = f"The runner-up, {best[1].candidate}, takes {100 * (second.total / first.total - 1):.1f} % longer: "
+    whole = first.seconds.total
+    text = f"{second.candidate} takes {100 * (second.seconds.total / whole - 1):.1f} % longer: "
     text += f"{more[lost]:.3g} s more {WORDS[lost]}"
-    if -more[won] > 0.001 * first.total:
+    if -more[won] > 0.001 * whole:
         text += f", and only {-more[won]:.3g} s less {WORDS[won]}"
     return text + "."
 

@@ -43,7 +43,7 @@ def show(plans: Plans, machines: Machines) -> None:
         out.print(_table(plans))
         out.print(rate(plans, machines), soft_wrap=True)
         out.print(COLUMNS, soft_wrap=True)
-        if line := why(plans.best):
+        for line in why(plans.best):
             out.print(line, soft_wrap=True)
     out.print(
         f"{plans.considered} ways tried, {plans.fit} fit, {plans.replayed} pipelines replayed, "
