@@ -358,15 +358,17 @@ def test_devices_may_differ():
         assert [torch.vgpu.get_device_name(i) for i in (0, 1)] == ["Tesla P40", "GTX 1080"]
 
 
-def test_vmap_runs_in_a_dry_box_and_its_result_is_on_the_device():
+def test_vmap_runs_in_a_dry_box_that_assumes_values_and_its_result_is_on_the_device():
     with virtual_gpus(1, dry=True) as box:
+        box.assumes = True
         x, mask = torch.ones(3, 4, device="vgpu:0"), torch.ones(3, device="vgpu:0")
         before = box.ledger.used[0]
         out = torch.vmap(lambda row, one: row.sin() * one + mask[0])(x, mask)
         assert out.device == x.device and out.shape == (3, 4) and box.ledger.used[0] - before == 48
         assert (out + x).device == x.device
-    with virtual_gpus(1) as box, pytest.raises(RuntimeError, match="vmap are not offered"):
-        torch.vmap(torch.sin)(torch.ones(3, device="vgpu:0"))
+    for dry in (False, True):
+        with virtual_gpus(1, dry=dry), pytest.raises(RuntimeError, match="vmap are not offered"):
+            torch.vmap(torch.sin)(torch.ones(3, device="vgpu:0"))
 
 
 def test_a_dry_box_that_assumes_takes_all_as_true_and_any_as_false():

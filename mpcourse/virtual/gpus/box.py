@@ -103,7 +103,9 @@ class Box(Clock):
         self.workspaces: dict[tuple[int, bool], Block] = {}
         self.optimizing = False
         self.stand_in: float | None = None  # what `item()` returns in a dry box, where a value is set
-        self.assumes = False  # in a dry box, item() of all() is True, and of any() False; otherwise it raises
+        # In a dry box that assumes values, item() of all() is True and of any() False, and vmap runs: otherwise they
+        # raise. A prediction of somebody's model sets it.
+        self.assumes = False
         self.stands_in = False  # whether a warning said that zeros replace a dry box's values
         self._stack = contextlib.ExitStack()
         self._stale: list[weakref.ref[torch.Tensor]] = []  # tensors that were on the devices when the box was left

@@ -1,4 +1,7 @@
-"""torch.vmap on virtual GPUs: in a dry box its result is placed, and its operations are not billed; else refused."""
+"""torch.vmap on virtual GPUs: refused, except in a dry box that assumes values.
+
+There its result is placed on the device, and its operations are not billed: libraries make masks by it.
+"""
 
 import functools
 from typing import Any
@@ -14,11 +17,11 @@ _vmap = torch._functorch.apis.vmap_impl
 
 
 @functools.wraps(_vmap)
-def _in_dry_box(func: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk: Any, *args: Any, **kwargs: Any) -> Any:
+def _placed(func: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk: Any, *args: Any, **kwargs: Any) -> Any:
     mode = mode_here()
     if mode is None or mode.dispatch.depth or not has_device(func, *args, **kwargs):
         return _vmap(func, in_dims, out_dims, randomness, chunk, *args, **kwargs)
-    if not mode.box.dry:
+    if not (mode.box.dry and mode.box.assumes):
         raise RuntimeError(NO_TRANSFORMS)
     index = next(b.index for t in tensors_in((*args, *kwargs.values())) if (b := mode.box.block_of(t)) is not None)
     with mode.dispatch.paused():
@@ -29,4 +32,4 @@ def _in_dry_box(func: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk: 
     return out
 
 
-PATCHES = [(torch._functorch.apis, "vmap_impl", _in_dry_box)]
+PATCHES = [(torch._functorch.apis, "vmap_impl", _placed)]
