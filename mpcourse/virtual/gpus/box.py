@@ -104,7 +104,7 @@ class Box(Clock):
         self.optimizing = False
         self.stand_in: float | None = None  # what `item()` returns in a dry box, where a value is set
         # In a dry box that assumes values, item() of all() is True and of any() False, and vmap runs: otherwise they
-        # raise. A prediction of somebody's model sets it.
+        # raise. predict and plan set it.
         self.assumes = False
         self.stands_in = False  # whether a warning said that zeros replace a dry box's values
         self._stack = contextlib.ExitStack()
