@@ -7,6 +7,7 @@ from typing import Any
 
 MOST = 32  # sequences in the largest micro-batch that is tried
 
+RECOMPUTATIONS = ("none", "selective", "full")
 PARTS = ("compute", "bubble", "tensor", "context", "pipeline", "data", "update")
 
 
@@ -16,7 +17,8 @@ class Candidate:
 
     data, pipeline, tensor: the grid's sizes.
     microbatch: examples.
-    checkpoint: layers keep only their inputs, and backward runs them again.
+    recompute: one of RECOMPUTATIONS: "none"; "selective", layers keep their inputs and the results of products and
+    attention, and backward computes the rest again; "full", layers keep only their inputs.
     zero: the stage of ZeRO, by what replicas share instead of each having it: 0 nothing, 1 the optimizer's state, 2
     gradients too, 3 parameters too.
     chunks: parts of the model on each stage.
@@ -26,7 +28,7 @@ class Candidate:
     pipeline: int
     tensor: int
     microbatch: int
-    checkpoint: bool
+    recompute: str
     zero: int
     chunks: int = 1
 
@@ -43,7 +45,7 @@ class Candidate:
 class Seconds:
     """Seconds of one step, by part; they add up to the step.
 
-    compute: of the busiest stage, including recomputation for checkpoints.
+    compute: of the busiest stage, including what is recomputed.
     bubble: time in which that stage waits for others.
     tensor, context, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's).
     update: of the optimizer.
@@ -71,7 +73,7 @@ class Plan:
     microbatches: of a step on each replica.
     memory: bytes by kind on the fullest GPU.
     seconds: of one step, by part.
-    flops: that each GPU computes in a step on average, without what checkpoints compute again.
+    flops: that each GPU computes in a step on average, without what is recomputed.
     """
 
     candidate: Candidate
@@ -109,7 +111,7 @@ def candidates(
     batch: int,
     microbatch: int,
     chunks: Sequence[int],
-    checkpoints: Sequence[bool],
+    recomputations: Sequence[str],
     zeros: Sequence[int],
 ) -> Iterator[Candidate]:
     """Yield the candidates of one grid and micro-batch.
@@ -118,7 +120,7 @@ def candidates(
     batch: examples of a step, on all replicas together.
     microbatch: examples.
     chunks: numbers of parts per stage to try.
-    checkpoints: whether layers keep only their inputs: the values to try.
+    recomputations: the kinds to try.
     zeros: stages of ZeRO to try; one replica has nothing to share, and is tried with stage 0 alone.
     """
     data, pipeline, tensor = grid
@@ -126,6 +128,6 @@ def candidates(
     for v in chunks:
         if v > 1 and (pipeline == 1 or count % pipeline):
             continue  # Megatron-LM interleaves whole groups of as many micro-batches as there are stages
-        for checkpoint in checkpoints:
+        for recompute in recomputations:
             for zero in zeros if data > 1 else (0,):
-                yield Candidate(data, pipeline, tensor, microbatch, checkpoint, zero, v)
+                yield Candidate(data, pipeline, tensor, microbatch, recompute, zero, v)

@@ -4,6 +4,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Selective:
+    """What differs where a layer recomputes all but its products and its attention.
+
+    backward: seconds, with what is computed again.
+    held: bytes that forward leaves behind for backward, with its output.
+    working: bytes at the fullest moment of forward and backward, in addition to its input.
+    """
+
+    backward: float
+    held: int
+    working: int
+
+
+@dataclass(frozen=True)
 class LayerCost:
     """What one layer holds and takes with one micro-batch on one GPU.
 
@@ -19,6 +33,7 @@ class LayerCost:
     again: seconds of what a checkpoint computes again in backward; 0 for what is never checkpointed.
     kept: bytes that are held although checkpoints keep only inputs.
     flops: of forward and backward, without what is computed again.
+    selective: what differs with selective recomputation; None: nothing does.
     """
 
     forward: float
@@ -33,3 +48,4 @@ class LayerCost:
     again: float = 0.0
     kept: int = 0
     flops: int = 0
+    selective: Selective | None = None

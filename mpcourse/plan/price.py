@@ -112,7 +112,7 @@ class Pricing:
 
         c: a candidate whose layers can be cut so.
         """
-        return self.pipelined(Candidate(c.data, c.pipeline, c.tensor, c.microbatch, c.checkpoint, 0, c.chunks))
+        return self.pipelined(Candidate(c.data, c.pipeline, c.tensor, c.microbatch, c.recompute, 0, c.chunks))
 
     def memory(self, c: Candidate) -> dict[str, float]:
         """Return bytes by kind on the fullest stage's GPUs.
@@ -243,7 +243,7 @@ class Pricing:
         sizes = self.cut(c.tensor, c.pipeline * c.chunks)
         assert sizes is not None
         for i, size in enumerate(sizes):
-            parts.append(part(costs[begin : begin + size], c.checkpoint, seconds, gather))
+            parts.append(part(costs[begin : begin + size], c.recompute, seconds, gather))
             s = i % c.pipeline
             for layer in known[begin : begin + size]:
                 held[s] |= layer.parameters

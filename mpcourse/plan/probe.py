@@ -5,24 +5,34 @@ In the step of the whole model a stub stands for each block: it returns tensors 
 returns gradients like the block's. What is left of the step is the rest: embeddings, heads, the loss.
 """
 
-import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from mpcourse.common.errors import UserError
-from mpcourse.plan.cost import LayerCost
+from mpcourse.plan.cost import LayerCost, Selective
 from mpcourse.plan.counting import CountingComm
 from mpcourse.predict.load import blame
 from mpcourse.virtual import Box
 
 Tensor = torch.Tensor
 Loss = Callable[[Any], Tensor]
+# What selective recomputation saves: results of products, convolutions and attention (Korthikanti et al. 2022, section
+# 5, saves all but attention; with attention in one kernel, today's trainings save these).
+_SAVED = [
+    getattr(torch.ops.aten, name).default
+    for name in (
+        "mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+    )
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,10 @@ class Known:
 
     cost: LayerCost
     output: Any
+
+    def selective(self, backward: float, held: int, working: int) -> "Known":
+        """Add what selective recomputation takes and holds."""
+        return replace(self, cost=replace(self.cost, selective=Selective(backward, held, working)))
 
 
 @dataclass(frozen=True)
@@ -247,8 +261,12 @@ class Probe:
             plain = torch.autograd.graph.saved_tensors_hooks(_same, _same)  # not those of a checkpoint around the block
             with self._uses.paused(), torch.enable_grad(), plain:
                 _add_gradients(block.parameters())
-                alike = tree_map(lambda x: _fresh(x) if isinstance(x, Tensor) else x, (args, kwargs))
-                known, first = self._measured(block, *alike)
+                known, first = self._measured(block, args, kwargs)
+                if len(calls) == 1:
+                    contexts = partial(create_selective_checkpoint_contexts, _SAVED, allow_cache_entry_mutation=True)
+                    again = partial(checkpoint, block, use_reentrant=False, context_fn=contexts)
+                    cost = self._measured(again, args, kwargs)[0].cost
+                    known = known.selective(cost.backward, cost.held, cost.working)
         except Exception as error:
             if isinstance(error, UserError):
                 raise
@@ -260,14 +278,15 @@ class Probe:
             hook.remove()
             for p in block.parameters():
                 p.grad = None
-        if len(calls) > 1:  # it is checkpointed: `forward` is in `backward` already
+        if known.cost.selective is None:  # it is checkpointed: `forward` is in `backward` already
             cost = known.cost
             known = replace(known, cost=replace(cost, again=0.0, kept=cost.held, flops=cost.flops - first))
         self.known[key] = known
         return known
 
-    def _measured(self, block: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[Known, int]:
+    def _measured(self, block: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple[Known, int]:
         """Return what a block costs and returns, and the FLOPs of its forward."""
+        args, kwargs = tree_map(lambda x: _fresh(x) if isinstance(x, Tensor) else x, (args, kwargs))
         ledger, context = self.box.ledger, self.context.sums if self.context is not None else []
         self._clear()
         before = ledger.used[0]
@@ -318,7 +337,8 @@ class Probe:
             name = self.order[i]
             own = self._costs[i]
             if name in self.again:
-                own = replace(own, held=own.given, kept=own.given, backward=own.backward + own.forward, again=0.0)
+                backward = own.backward + own.forward
+                own = replace(own, held=own.given, kept=own.given, backward=backward, again=0.0, selective=None)
             if waiting is not None:
                 own, waiting = _together(own, waiting), None
             parts.append(Part(name, self.structures[name], own, *_sorted(blocks[name].parameters())))
@@ -530,6 +550,13 @@ def _together(a: LayerCost, b: LayerCost) -> LayerCost:
         held=a.held + b.held,
         kept=a.kept + b.kept,
         flops=a.flops + b.flops,
+        selective=None
+        if a.selective is None
+        else Selective(
+            a.selective.backward + b.backward,
+            a.selective.held + b.held,
+            max(a.selective.working + b.held, b.working + a.selective.held),
+        ),
         working=max(a.working + b.held, b.working + a.held),
         forward_sums=a.forward_sums + b.forward_sums,
         backward_sums=a.backward_sums + b.backward_sums,
@@ -581,6 +608,6 @@ def _plain(value: Any) -> Hashable:
         return frozenset(map(_plain, value))
     if isinstance(value, dict):
         return tuple((key, _plain(of)) for key, of in value.items())
-    if isinstance(value, functools.partial):
+    if isinstance(value, partial):
         return value.func, _plain(value.args), _plain(value.keywords)
     return id(value)  # another object may compute differently, so the block is run once more

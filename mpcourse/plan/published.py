@@ -70,7 +70,7 @@ def predicted(row: Trained, layers: Layers, zero: int = 0, between: Link | None 
     """Return a row of Narayanan's tables. zero: ZeRO's stage. between: a GPU's network card, for an HDR one."""
     data, pipeline, tensor = row.grid
     sizes, chunks = (row.microbatch,) if row.microbatch else None, (row.chunks,) if row.chunks else CHUNKS
-    asked = Asked(data, pipeline, tensor, chunks, checkpoints=(True,), zeros=(zero,), microbatches=sizes)
+    asked = Asked(data, pipeline, tensor, chunks, recomputations=("full",), zeros=(zero,), microbatches=sizes)
     plans = search(Pricing(layers, machines_of(row, between), row.batch, MEGATRON_2021), asked, best=1).best
     plan = plans[0] if plans else None
     flops = recomputed_flops(row.batch, LENGTH, row.layers, row.width, VOCABULARY)
@@ -87,7 +87,7 @@ def predicted_llama(row: Llama, layers: Layers, masked: bool = False) -> Row:
     machines = Machines.named(row.gpus, "H100-SXM", between="RoCE 400")
     replicas = row.data * row.context
     pricing = Pricing(layers, machines, row.batch * replicas, LLAMA_SOFTWARE)
-    tried = [Candidate(replicas, row.pipeline, row.tensor, 1, False, 2, v) for v in CHUNKS]
+    tried = [Candidate(replicas, row.pipeline, row.tensor, 1, "none", 2, v) for v in CHUNKS]
     plan = min((pricing.price(c) for c in tried), key=lambda p: p.seconds.total)
     tokens = row.batch * row.data * row.length
     flops = model_flops(layers.count(), LLAMA_405B["layers"], LLAMA_405B["width"], row.length, tokens, masked)
@@ -121,14 +121,20 @@ def place(row: Trained, layers: Layers) -> Place:
     layers: of the row's model.
     """
     pricing = Pricing(layers, machines_of(row), row.batch, MEGATRON_2021)
-    return _places(pricing, Asked(chunks=CHUNKS, checkpoints=(True,), zeros=(0,)), [row.grid])[0]
+    return _places(pricing, Asked(chunks=CHUNKS, recomputations=("full",), zeros=(0,)), [row.grid])[0]
 
 
 def places_today(row: Configured) -> dict[str, Place]:
     """Of each grid that a configuration had, by month, on A100s: with or without checkpoints and ZeRO's stage 1."""
     pricing = Pricing(layers_of(row, fused=True), Machines.named(row.gpus, "A100-SXM4"), row.batch, NEMO)
     return dict(
-        zip(row.grids, _places(pricing, Asked(chunks=CHUNKS, zeros=(0, 1)), list(row.grids.values())), strict=True)
+        zip(
+            row.grids,
+            _places(
+                pricing, Asked(chunks=CHUNKS, recomputations=("none", "full"), zeros=(0, 1)), list(row.grids.values())
+            ),
+            strict=True,
+        )
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpcourse.common.errors import UserError
-from mpcourse.plan.candidate import MOST, PARTS, Candidate, Plan, candidates, divisors
+from mpcourse.plan.candidate import MOST, PARTS, RECOMPUTATIONS, Candidate, Plan, candidates, divisors
 from mpcourse.plan.layers import Indivisible, Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
@@ -35,7 +35,7 @@ class Asked:
 
     data, pipeline, tensor: a fixed size; None: any.
     chunks: parts per stage, 1 for plain 1F1B.
-    checkpoints: whether layers keep only their inputs.
+    recomputations: kinds of recomputation.
     zeros: stages of ZeRO.
     microbatches: examples of a micro-batch; None: all divisors of a replica's batch, up to MOST.
     """
@@ -44,7 +44,7 @@ class Asked:
     pipeline: int | None = None
     tensor: int | None = None
     chunks: Sequence[int] = (1,)
-    checkpoints: Sequence[bool] = (False, True)
+    recomputations: Sequence[str] = RECOMPUTATIONS
     zeros: Sequence[int] = (0, 1, 2, 3)
     microbatches: Sequence[int] | None = None
 
@@ -189,7 +189,7 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
             for size in asked.microbatches or divisors(pricing.batch // data):
                 if (pricing.batch // data) % size or (size > MOST and not asked.microbatches):
                     continue
-                tried = list(candidates(grid, pricing.batch, size, chunks, asked.checkpoints, asked.zeros))
+                tried = list(candidates(grid, pricing.batch, size, chunks, asked.recomputations, asked.zeros))
                 yield from tried
                 if not any(pricing.fits(c) for c in tried):
                     break  # larger micro-batches would not fit either

@@ -19,9 +19,9 @@ NOTE = (
 )
 
 COLUMNS = (
-    "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. ckpt: checkpoints. "
-    "GiB: of the fullest GPU. step: its seconds, then its parts: computing, bubble, messages of each axis that nothing "
-    "hides, and Adam's update."
+    "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. again: what backward "
+    "computes again, none, selective (all but products and attention) or full. GiB: of the fullest GPU. step: its "
+    "seconds, then its parts: computing, bubble, messages of each axis that nothing hides, and Adam's update."
 )
 
 
@@ -109,14 +109,24 @@ def lacking(plans: Plans, machines: Machines) -> str:
 
 def _how(plan: Plan) -> str:
     c = plan.candidate
-    return f"{c}, micro-batch {c.microbatch}, {'with' if c.checkpoint else 'without'} checkpoints, ZeRO {c.zero}"
+    return f"{c}, micro-batch {c.microbatch}, recomputation {c.recompute}, ZeRO {c.zero}"
 
 
 def _table(plans: Plans) -> Table:
     """Make a table, about 80 columns wide."""
     chunks = any(plan.candidate.chunks > 1 for plan in plans.best)
     parts = [part for part in PARTS if part != "context"]  # the search has no such axis
-    columns = ["grid", *(["chunks"] if chunks else []), "micro", "ckpt", "ZeRO", "GiB", "step", *parts[:-1], "Adam"]
+    columns = [
+        "grid",
+        *(["chunks"] if chunks else []),
+        "micro",
+        "recompute",
+        "ZeRO",
+        "GiB",
+        "step",
+        *parts[:-1],
+        "Adam",
+    ]
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for column in table.columns:
         column.justify = "right"
@@ -124,7 +134,7 @@ def _table(plans: Plans) -> Table:
     for plan in plans.best:
         c = plan.candidate
         cells = ["x".join(map(str, c.grid)), *([c.chunks] if chunks else []), c.microbatch]
-        cells += ["yes" if c.checkpoint else "no", c.zero, f"{plan.nbytes / 2**30:.1f}"]
+        cells += [c.recompute, c.zero, f"{plan.nbytes / 2**30:.1f}"]
         seconds = [plan.seconds.total, *(getattr(plan.seconds, part) for part in parts)]
         table.add_row(*map(str, cells), *(f"{value:.{digits}f}" for value in seconds))
     return table

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mpcourse.plan.cost import LayerCost
+from mpcourse.plan.cost import LayerCost, Selective
 from mpcourse.split import balance
 
 
@@ -13,13 +13,13 @@ class Part:
     """Consecutive layers, and what they cost with one micro-batch.
 
     forward: seconds of computing.
-    backward: seconds of computing, with what checkpoints compute again.
+    backward: seconds of computing, with what is computed again.
     forward_sums, backward_sums: seconds of the tensor axis's all-reduces in them.
     forward_exchange, backward_exchange: seconds to gather the context axis's keys and values, and to scatter gradients.
     held: bytes that a micro-batch in flight keeps here.
     working: further bytes at the fullest moment.
     output: bytes that go to the next part.
-    flops: of forward and backward, without what checkpoints compute again.
+    flops: of forward and backward, without what is computed again.
     """
 
     forward: float
@@ -62,26 +62,33 @@ def cut_equally(structures: Sequence[Hashable], parts: int) -> list[int] | None:
 
 
 def part(
-    costs: Sequence[LayerCost], checkpoint: bool, seconds: Callable[[int], float], gather: Callable[[int], float]
+    costs: Sequence[LayerCost], recompute: str, seconds: Callable[[int], float], gather: Callable[[int], float]
 ) -> Part:
     """Return what consecutive layers cost together.
 
     costs: of each of them.
-    checkpoint: each layer keeps only its input, and runs once more, with its all-reduces, when backward reaches it.
+    recompute: "none"; "selective"; "full", each layer keeps only its input, and runs once more, with its all-reduces,
+    when backward reaches it.
     seconds: takes bytes, returns the seconds of an all-reduce of so many along the tensor axis.
     gather: takes bytes, returns the seconds of an all-gather along the context axis that leaves so many on each rank.
     """
+    full = recompute == "full"
     forward, sums = sum(c.forward for c in costs), sum(seconds(n) for c in costs for n in c.forward_sums)
     backward_sums = sum(seconds(n) for c in costs for n in c.backward_sums)
-    backward, exchange = sum(c.backward for c in costs), sum(gather(c.exchanged) for c in costs)
-    held = sum(c.given + c.kept if checkpoint else c.held for c in costs)
-    # What the layer that works now holds is already counted in `held`, unless it is made anew.
-    working = max(c.working - c.kept if checkpoint else c.working - c.held for c in costs)
-    if checkpoint:
-        backward += sum(c.again for c in costs)
+    exchange = sum(gather(c.exchanged) for c in costs)
+    kept = [_kept(c, recompute) for c in costs]
+    if full:
         backward_sums += sum(seconds(n) for c in costs if c.again for n in c.forward_sums)
-    again = exchange if checkpoint else 0.0
     return Part(
-        forward, backward, sums, backward_sums, exchange, exchange + again, held, working, costs[-1].output,
-        sum(c.flops for c in costs),
+        forward, sum(k.backward for k in kept), sums, backward_sums, exchange, 2 * exchange if full else exchange,
+        sum(k.held for k in kept), max(k.working for k in kept), costs[-1].output, sum(c.flops for c in costs),
     )  # fmt: skip
+
+
+def _kept(c: LayerCost, recompute: str) -> Selective:
+    """Return what a layer keeps and takes; its working bytes without those that it holds anyway."""
+    if recompute == "full":  # what it holds while it works is made anew
+        return Selective(c.backward + c.again, c.given + c.kept, c.working - c.kept)
+    if recompute == "selective" and c.selective is not None:
+        return replace(c.selective, working=c.selective.working - c.selective.held)
+    return Selective(c.backward, c.held, c.working - c.held)

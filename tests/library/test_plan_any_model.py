@@ -173,6 +173,16 @@ def test_blocks_that_the_model_checkpoints_are_not_checkpointed_again(make):
     assert block.backward == pytest.approx(plain.backward + plain.forward, rel=0.06)  # torch stops early
 
 
+def test_selective_recomputation_holds_products_and_attention_and_computes_the_rest_again():
+    plain = Layers(Decoder, Inputs(in_dict), A100).costs(1, 64)[1]
+    block, tokens_of_it = plain.selective, 64 * 32
+    products = 3 * 64 + 64 + 64 + 4 * 64 + 64  # qkv, attention, out, the MLP's two; numbers a token
+    assert block.held == pytest.approx(2 * tokens_of_it * products, rel=0.15)
+    assert block.held < plain.held and plain.backward < block.backward < plain.backward + plain.again
+    checkpointed = Layers(lambda: Decoder(kind=Checkpointed), Inputs(in_dict), A100).costs(1, 2)[1]
+    assert checkpointed.selective is None
+
+
 def test_blocks_are_found_in_the_tree_or_named():
     assert find_blocks(Decoder()) == [f"layers.{i}" for i in range(4)]
     assert [sum(name.startswith(f"layer{i}.") for name in find_blocks(ResNet50())) for i in (1, 2, 3, 4)] == [

@@ -15,6 +15,7 @@ from typing import Any
 from mpcourse.common.errors import UserError
 from mpcourse.course.bench.record import Record
 from mpcourse.plan import Asked, Input, Layers, Machines, Plan, Pricing, search
+from mpcourse.plan.candidate import RECOMPUTATIONS
 from mpcourse.plan.configuration import Configuration
 from mpcourse.predict.loss import UsualLoss
 from mpcourse.virtual import GPUS
@@ -23,7 +24,6 @@ from mpcourse.virtual.specs import find_gpu
 FILE = Path(__file__).with_name("trainings.toml")
 SPEEDS = ("tokens_s_gpu", "tflops_gpu", "mfu", "step_s", "samples_s")
 CHUNKS = range(1, 9)  # where a row does not say how many parts a stage has, the fastest
-CHECKPOINTS = {"none": (False,), "selective": (False,), "full": (True,)}
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,10 @@ def outcome(row: dict[str, Any]) -> Outcome:
             card = replace(machines.between, bandwidth=row["between_gb_s"] * 1e9)
             machines = replace(machines, between=card)
         chunks = (row["chunks"],) if "chunks" in row else CHUNKS
-        checkpoints = CHECKPOINTS.get(row.get("recompute", ""), (False, True))
+        stated = row.get("recompute", "unknown")
+        recompute = (stated,) if stated in RECOMPUTATIONS else RECOMPUTATIONS
         sizes = (row["microbatch"],) if "microbatch" in row else None
-        asked = Asked(data, pipeline, tensor, chunks, checkpoints, (row.get("zero", 0),), sizes)
+        asked = Asked(data, pipeline, tensor, chunks, recompute, (row.get("zero", 0),), sizes)
         pricing = Pricing(_layers(row["model"], _configuration(row), row["gpu"], row["length"]), machines, row["batch"])
         plans = search(pricing, asked, best=1)
     except UserError as error:
