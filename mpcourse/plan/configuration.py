@@ -19,6 +19,7 @@ from torch import nn
 from mpcourse.common.comm import Comm
 from mpcourse.common.errors import UserError
 from mpcourse.grid.tensor_parallel import copy_in, share, sum_out
+from mpcourse.plan.counting import CountingComm
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Configuration:
     causal: a token attends to earlier ones alone.
     tied: the head's weights are the embedding's.
     qkv_bias, bias: of the queries, keys and values; of all other layers.
+    sequence_parallel: ranks of the tensor axis share what is between their products, each with its part of the
+    sequence (Korthikanti et al. 2022, section 4.2.2); otherwise each has all of it.
     """
 
     layers: int
@@ -52,6 +55,7 @@ class Configuration:
     tied: bool = False
     qkv_bias: bool = True
     bias: bool = True
+    sequence_parallel: bool = True
 
     def make(self, comm: Comm | None = None) -> nn.Sequential:
         """Make the model, or a rank's share of it: embedding, layers, head, which returns the loss.
@@ -167,21 +171,83 @@ def _share_of_vocabulary(comm: Comm | None, c: Configuration) -> nn.Parameter:
     return nn.Parameter(torch.empty(-(-c.vocabulary // t), c.width))
 
 
+class _GatheredProducts(torch.autograd.Function):
+    """Gather the parts of a sequence, and multiply by weights; only the own part is saved for backward.
+
+    Backward gathers once more, while it computes, and reduce-scatters the gradient. With the all-gather of `_Scattered`
+    this takes as long as one all-reduce, which is counted here. Forward's two are counted there.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, comm: CountingComm, x: torch.Tensor, *weights: torch.Tensor | None) -> Any:
+        ctx.comm = comm
+        ctx.save_for_backward(x, *weights)
+        whole = _whole(comm, x)
+        return tuple(F.linear(whole, *pair) for pair in zip(weights[::2], weights[1::2], strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple:
+        x, *weights = ctx.saved_tensors
+        whole, back, ours = _whole(ctx.comm, x), None, []
+        for g, w, b in zip(gradients, weights[::2], weights[1::2], strict=True):
+            part = g @ w
+            back = part if back is None else back + part
+            ours += [g.flatten(0, 1).T @ whole.flatten(0, 1), None if b is None else g.sum((0, 1))]
+        assert back is not None
+        ctx.comm.count_sum(back.nbytes)
+        return None, torch.empty_like(x), *ours
+
+
+class _Scattered(torch.autograd.Function):
+    """Sum over ranks, and keep the own part of the sequence; backward gathers."""
+
+    @staticmethod
+    def forward(ctx: Any, comm: CountingComm, x: torch.Tensor) -> torch.Tensor:
+        ctx.comm = comm
+        comm.count_sum(x.nbytes)
+        return x.new_empty(x.shape[0], x.shape[1] // comm.size, x.shape[2])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, _whole(ctx.comm, gradients[0])
+
+
+def _whole(comm: CountingComm, x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape[0], x.shape[1] * comm.size, x.shape[2])
+
+
+def _products(comm: Any, parallel: bool, x: torch.Tensor, *layers: Any) -> tuple[torch.Tensor, ...]:
+    """Return the products of x with the weights of layers, each for a rank's share of the results."""
+    if comm is not None and parallel:
+        weights = [w for layer in layers for w in (layer.weight, getattr(layer, "bias", None))]
+        return _GatheredProducts.apply(comm, x, *weights)
+    x = copy_in(comm, x)
+    return tuple(F.linear(x, layer.weight, getattr(layer, "bias", None)) for layer in layers)
+
+
+def _out(comm: Any, parallel: bool, x: torch.Tensor) -> torch.Tensor:
+    """Return the sum over ranks, or a rank's part of it."""
+    if comm is None or not parallel:
+        return sum_out(comm, x)
+    if x.shape[1] % comm.size:
+        raise ValueError(f"{x.shape[1]} tokens cannot be shared alike by {comm.size} ranks")
+    return _Scattered.apply(comm, x)
+
+
 class _Embedding(nn.Module):
     """Tokens -> (batch, length, width)."""
 
     def __init__(self, comm: Comm | None, c: Configuration) -> None:
         super().__init__()
-        self.comm, self.weight = comm, _share_of_vocabulary(comm, c)
+        self.comm, self.parallel, self.weight = comm, c.sequence_parallel, _share_of_vocabulary(comm, c)
         self.positions = nn.Parameter(torch.empty(c.positions, c.width)) if c.positions else None
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x, length = sum_out(self.comm, F.embedding(tokens, self.weight)), tokens.shape[1]
-        if self.positions is None:
-            return x
-        if length > len(self.positions):
+        x, length = F.embedding(tokens, self.weight), tokens.shape[1]
+        if self.positions is not None and length > len(self.positions):
             raise ValueError(f"{length} tokens are more than the {len(self.positions)} positions of the model")
-        return x + self.positions[:length]
+        x = _out(self.comm, self.parallel, x)
+        return x if self.positions is None else x + self.positions[: x.shape[1]]
 
 
 class _Layer(nn.Module):
@@ -205,14 +271,20 @@ class _Layer(nn.Module):
         self.down = nn.Linear(c.hidden // t, c.width, c.bias and first)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + sum_out(self.comm, self._attention(copy_in(self.comm, self.norm1(x))))
-        h = copy_in(self.comm, self.norm2(x))
-        inner = F.gelu(self.up(h)) if self.gate is None else F.silu(self.gate(h)) * self.up(h)
-        return x + sum_out(self.comm, self.down(inner))
+        parallel = self.c.sequence_parallel
+        (qkv,) = _products(self.comm, parallel, self.norm1(x), self.qkv)
+        x = x + _out(self.comm, parallel, self._attention(qkv))
+        if self.gate is None:
+            (up,) = _products(self.comm, parallel, self.norm2(x), self.up)
+            inner = F.gelu(up)
+        else:
+            gate, up = _products(self.comm, parallel, self.norm2(x), self.gate, self.up)
+            inner = F.silu(gate) * up
+        return x + _out(self.comm, parallel, self.down(inner))
 
-    def _attention(self, x: torch.Tensor) -> torch.Tensor:
+    def _attention(self, qkv: torch.Tensor) -> torch.Tensor:
         sizes = [n * self.c.head for n in (self.heads, self.groups, self.groups)]
-        q, k, v = (part.unflatten(2, (-1, self.c.head)).transpose(1, 2) for part in self.qkv(x).split(sizes, -1))
+        q, k, v = (part.unflatten(2, (-1, self.c.head)).transpose(1, 2) for part in qkv.split(sizes, -1))
         if not self.c.positions:
             q, k = (part * part.new_empty(part.shape[-2:]) for part in (q, k))
         grouped = self.heads != self.groups
@@ -228,11 +300,12 @@ class _Head(nn.Module):
 
     def __init__(self, comm: Comm | None, c: Configuration) -> None:
         super().__init__()
-        self.comm, self.norm = comm, nn.LayerNorm(c.width, bias=c.bias)
+        self.comm, self.parallel, self.norm = comm, c.sequence_parallel, nn.LayerNorm(c.width, bias=c.bias)
         self.weight = _share_of_vocabulary(comm, c)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits = (copy_in(self.comm, self.norm(x)) @ self.weight.T).float().flatten(0, 1)
+        (logits,) = _products(self.comm, self.parallel, self.norm(x), self)
+        logits = logits.float().flatten(0, 1)
         if self.comm is None:
             return F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64, device=x.device))
         return (sum_out(self.comm, logits.exp().sum(-1)).log() - sum_out(self.comm, logits[..., 0])).mean()

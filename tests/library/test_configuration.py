@@ -8,7 +8,7 @@ import torch
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan import CountingComm, Input, Layers
-from mpcourse.plan.configuration import configured, parsed, read
+from mpcourse.plan.configuration import Configuration, configured, parsed, read
 from mpcourse.virtual import GPUS
 from tests.conftest import ROOT
 from tests.library.test_predict import assert_one_line_error
@@ -88,3 +88,15 @@ def test_the_command_plans_a_model_by_its_name(cli):
         (("model.py:f", "--model", "gpt2"), ("give FILE:FUNCTION",)),
     ):
         assert_one_line_error(cli("plan", *arguments, *asked), *words)
+
+
+def test_a_layer_holds_what_korthikanti_counts_with_and_without_sequence_parallelism():
+    s, b, h, t = 2048, 1, 4096, 4
+    for parallel in (True, False):
+        sizes = Configuration(2, h, 32, 32, h // 32, 4 * h, 1000, s, sequence_parallel=parallel)
+        block = Layers(sizes.make, Input((s,), True), GPUS["A100-SXM4"]).costs(t, b)[1]
+        # Korthikanti et al. have 34 / t, and 10 + 24 / t without: 2 of the 10 are dropout's masks. Attention in one
+        # kernel keeps no scores.
+        expected = 32 / t if parallel else 8 + 24 / t
+        assert block.held == pytest.approx(s * b * h * expected, rel=0.003)
+        assert block.forward_sums == block.backward_sums == (2 * s * b * h,) * 2

@@ -103,6 +103,7 @@ def _configuration(row: dict[str, Any]) -> Configuration:
         head=sizes.get("head", width // heads), hidden=sizes.get("ffn", 4 * width), vocabulary=sizes["vocabulary"],
         positions=row["length"] if sizes.get("positions") == "learned" else 0, gated=gated,
         causal=sizes["kind"] == "decoder", tied=sizes.get("tied", False), qkv_bias=not gated, bias=not gated,
+        sequence_parallel=row.get("sequence_parallel", True),
     )  # fmt: skip
 
 
