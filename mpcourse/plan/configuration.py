@@ -179,7 +179,7 @@ class _GatheredProducts(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, comm: CountingComm, x: torch.Tensor, *weights: torch.Tensor | None) -> Any:
+    def forward(ctx: Any, comm: CountingComm, x: torch.Tensor, *weights: Any) -> Any:
         ctx.comm = comm
         ctx.save_for_backward(x, *weights)
         whole = _whole(comm, x)

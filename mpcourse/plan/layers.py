@@ -40,6 +40,7 @@ class Layers:
     sequence; `example` is one rank's part. None: there is no such axis.
     loss: takes the model's output, returns a scalar; None: its time and memory are left out.
     blocks: names of the model's blocks, or of lists of them; empty: they are found (`find_blocks`).
+    precision: one of PRECISIONS (states.py).
     runs: number of blocks that were run so far. Blocks of equal structure are run once for a micro-batch.
     """
 
@@ -51,11 +52,15 @@ class Layers:
         context: CountingComm | None = None,
         loss: Loss | None = None,
         blocks: Sequence[str] = (),
+        precision: str = "mixed",
     ) -> None:
         self.make, self.example, self.context, self.loss, self.named = make, example, context, loss, blocks
         self.gpu = replace(gpu, memory=_ROOMY, workspace=0, by_shape=gpu.multiprocessors > 0)
         # Tensor cores of a V100 have only float16.
-        self.dtype = torch.float16 if gpu.capability < (8, 0) else torch.bfloat16
+        half = torch.float16 if gpu.capability < (8, 0) else torch.bfloat16
+        self.dtype = half if precision in ("mixed", "half") else torch.float32
+        self.autocast = half if precision == "autocast" else None
+        self.precision = precision
         self.runs = 0
         self._models: dict[int, _Model] = {}
         self._parts: dict[tuple[int, int], list[Part]] = {}
@@ -114,8 +119,9 @@ class Layers:
             probe = Probe(
                 model.box, model.on_gpu, model.blocks, model.structures, model.comm, self.context, model.known
             )
+            region = torch.autocast("vgpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None)
             try:
-                return probe.parts(tree_map(_moved, args), tree_map(_moved, kwargs), self.loss)
+                return probe.parts(tree_map(_moved, args), tree_map(_moved, kwargs), self.loss, region)
             except UserError:
                 raise
             except Exception as error:

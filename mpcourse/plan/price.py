@@ -9,10 +9,9 @@ from mpcourse.plan.layers import Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.software import Software
 from mpcourse.plan.stages import Part, cut, cut_equally, part
+from mpcourse.plan.states import States
 from mpcourse.plan.timing import in_flight, least, makespan
-from mpcourse.zero.model_states import PARAMETERS, held
-
-UPDATE = 28  # bytes per parameter that Adam's update reads (gradient, three float32) and writes (these three, a half)
+from mpcourse.zero.model_states import held
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,22 @@ class Pricing:
     machines: the model is trained on them.
     batch: examples of a step, on all replicas together.
     software: what a training system does; None: what is usual today.
+    states: bytes of weights, gradients and optimizer state; None: Adam in mixed precision.
 
     With layers that were made for a context axis, an example is a rank's part of a sequence, and `data` counts ranks of
     that axis, too, because they have the same weights, like replicas, and add up their gradients.
     """
 
-    def __init__(self, layers: Layers, machines: Machines, batch: int, software: Software | None = None) -> None:
+    def __init__(
+        self,
+        layers: Layers,
+        machines: Machines,
+        batch: int,
+        software: Software | None = None,
+        states: States | None = None,
+    ) -> None:
         self.layers, self.machines, self.batch, self.software = layers, machines, batch, software or Software()
+        self.states = states or States()
         self.pipelined: Callable[[Candidate], Pipelined] = lru_cache(None)(self._pipelined)
         self.cut: Callable[[int, int], list[int] | None] = lru_cache(None)(self.sizes)
 
@@ -121,12 +129,14 @@ class Pricing:
         """
         run, d, gpu = self.pipeline(c), c.data, self.machines.gpu
         buckets = self.software.buckets if c.pipeline == 1 and c.zero == 0 and d > 1 else 0
-        states = held(1, c.zero, d, gradient=self.software.gradients + buckets)
+        own = self.states
+        gradient = own.gradient if self.software.gradients is None else self.software.gradients
+        states = held(1, c.zero, d, weight=own.weight, gradient=gradient + buckets, state=own.state)
         # In ZeRO's stage 3, also the weights of a whole layer: the one whose tensors are in use, with the next in
         # flight.
-        gathered = [PARAMETERS * n if c.zero == 3 else 0.0 for n in run.largest]
+        gathered = [own.gathered * n if c.zero == 3 else 0.0 for n in run.largest]
         whole = sum(states.values())
-        frozen = [PARAMETERS * n / (d if c.zero == 3 else 1) for n in run.frozen]
+        frozen = [own.weight * n / (d if c.zero == 3 else 1) for n in run.frozen]
         held_by = [whole * n + frozen[s] + run.activations[s] + gathered[s] for s, n in enumerate(run.parameters)]
         s = max(range(c.pipeline), key=lambda s: held_by[s])
         nbytes_of = {kind: nbytes * run.parameters[s] for kind, nbytes in states.items()}
@@ -181,8 +191,8 @@ class Pricing:
 
     def _tied(self, run: Pipelined) -> float:
         """Return the seconds in which the first and the last stage add up the gradients of what both hold."""
-        apart = self.machines.gpus > self.machines.per_node
-        return self.machines.sums("data", (2, 1, self.machines.per_node if apart else 1), PARAMETERS * run.tied)
+        stride = self.machines.per_node if self.machines.gpus > self.machines.per_node else 1
+        return self.machines.sums("data", (2, 1, stride), self.states.gradient * run.tied)
 
     def _data(self, c: Candidate, run: Pipelined) -> float:
         """Return the seconds of messages between replicas that nothing hides.
@@ -196,7 +206,7 @@ class Pricing:
         if c.data == 1:
             return 0.0
         s = max(range(c.pipeline), key=lambda s: run.parameters[s])
-        m, nbytes = run.microbatches, PARAMETERS * run.parameters[s]
+        m, nbytes = run.microbatches, self.states.gradient * run.parameters[s]
         layer = min(
             1.0, run.largest[s] / max(1, run.parameters[s])
         )  # share of the traffic at an end, where nothing can hide it
@@ -210,14 +220,14 @@ class Pricing:
             return half + (max(half - backward, half * layer) if overlap else half)
         if c.zero == 2:
             return half + max(m * (half - backward), half * layer)
-        weights = nbytes + PARAMETERS * run.frozen[s]
+        weights = self.states.gathered * (run.parameters[s] + run.frozen[s])
         gather = self.machines.sums("data", c.grid, weights, not self.software.whole_node) / 2
         return max(m * (2 * gather + half - run.busy[s]), (gather + half) * layer)
 
     def _update(self, c: Candidate, run: Pipelined) -> float:
         gpu = self.machines.gpu
         own = max(run.parameters) / (c.data if c.zero >= 1 else 1)
-        return UPDATE * own / (gpu.bandwidth * gpu.memory_efficiency)
+        return self.states.update * own / (gpu.bandwidth * gpu.memory_efficiency)
 
     def sizes(self, tensor: int, parts: int) -> list[int] | None:
         """Return how many layers each part of the model has, or None where it cannot be cut so.

@@ -6,6 +6,7 @@ returns gradients like the block's. What is left of the step is the rest: embedd
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -131,11 +132,14 @@ class Probe:
         self._base = 0  # bytes that were used when the present piece of the rest began
         self._uses = _Uses(box)
 
-    def parts(self, args: tuple, kwargs: dict[str, Any], loss: Loss | None) -> list[Part]:
+    def parts(
+        self, args: tuple, kwargs: dict[str, Any], loss: Loss | None, region: AbstractContextManager[Any] | None = None
+    ) -> list[Part]:
         """Run the step; return the parts of the model in the order in which they ran.
 
         args, kwargs: what the model takes, on the GPU.
         loss: takes the model's output, returns a scalar; None: backward begins with a gradient of the output.
+        region: forward and the loss run in it, as in autocast; None: in none.
         Raises UserError for a model that fails.
         """
         stubs = [(name, *_holder(self.model, name)) for name in self.names]
@@ -145,7 +149,7 @@ class Probe:
                 holder._modules[key] = _Stub(self, name, own[name])
             inside = {id(p) for block in own.values() if block is not None for p in block.parameters()}
             _add_gradients(p for p in self.model.parameters() if id(p) not in inside)
-            self._step(args, kwargs, loss)
+            self._step(args, kwargs, loss, region or nullcontext())
         finally:
             for name, holder, key in stubs:
                 holder._modules[key] = own[name]
@@ -155,9 +159,11 @@ class Probe:
 
     # -- the step --
 
-    def _step(self, args: tuple, kwargs: dict[str, Any], loss: Loss | None) -> None:
+    def _step(
+        self, args: tuple, kwargs: dict[str, Any], loss: Loss | None, region: AbstractContextManager[Any]
+    ) -> None:
         self._begin(0)
-        with self._uses:
+        with self._uses, region:
             out = self.model(*args, **kwargs)
             value = _gradient_of(out) if loss is None else loss(out)
         self._end_forward()

@@ -13,6 +13,7 @@ from mpcourse.plan.layers import Indivisible, Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
 from mpcourse.plan.software import Software
+from mpcourse.plan.states import states
 from mpcourse.predict.inputs import Example
 from mpcourse.predict.loss import UsualLoss
 
@@ -65,7 +66,9 @@ class Plans:
     tokens: in an example; 0 where it holds none.
     parts: names of the parts between which a pipeline may cut; "" is what lies around blocks.
     loss: its name; "" where it is left out.
-    dtype: of weights and activations.
+    precision: its name.
+    optimizer: its name; "" where only its bytes are known.
+    bytes_of_one: of a trained parameter's weight, gradient and state.
     seconds: that the search took.
     refused: tensor sizes that the model cannot have, and why.
     """
@@ -82,7 +85,9 @@ class Plans:
     tokens: int
     parts: list[str]
     loss: str
-    dtype: str
+    precision: str
+    optimizer: str
+    bytes_of_one: float
     seconds: float
     refused: dict[int, str] = field(default_factory=dict)
 
@@ -105,6 +110,8 @@ def plan(
     software: Software | None = None,
     best: int = BEST,
     blocks: Sequence[str] = (),
+    precision: str = "mixed",
+    optimizer: str = "adamw",
 ) -> Plans:
     """Find the fastest ways to train a model.
 
@@ -116,11 +123,14 @@ def plan(
     software: what a training system does; None: what is usual today.
     best: number of plans to find, with different grids.
     blocks: names of the model's blocks, or of lists of them, between which a pipeline may cut; empty: they are found.
+    precision: one of PRECISIONS (states.py).
+    optimizer: one of MOMENTS (states.py).
     Raises UserError for what is impossible, whatever the memory.
     """
+    bytes_of = states(precision, optimizer)
     loss = UsualLoss(example.tokens)
-    layers = Layers(make, example, machines.gpu, loss=loss, blocks=blocks)
-    return search(Pricing(layers, machines, batch, software), asked or Asked(), best)
+    layers = Layers(make, example, machines.gpu, loss=loss, blocks=blocks, precision=precision)
+    return search(Pricing(layers, machines, batch, software, bytes_of), asked or Asked(), best)
 
 
 def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
@@ -145,7 +155,7 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
         ranked, smallest, len(candidates), len(fitting), replayed, pricing.layers.runs, pricing.layers.count(),
         pricing.layers.frozen(), pricing.batch, pricing.layers.example.length,
         [part.name for part in pricing.layers.parts(1, 1)], getattr(pricing.layers.loss, "name", ""),
-        str(pricing.layers.dtype).removeprefix("torch."), time.perf_counter() - begin, refused,
+        pricing.layers.precision, pricing.states.optimizer, pricing.states.whole, time.perf_counter() - begin, refused,
     )  # fmt: skip
 
 

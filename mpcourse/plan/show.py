@@ -13,9 +13,9 @@ from mpcourse.plan.search import Plans, why
 from mpcourse.virtual.gpus.ledger import size
 
 NOTE = (
-    "Memory: mixed-precision Adam, 16 bytes a trained parameter, 2 a frozen one; not in it: NCCL's buffers, and gaps "
-    "in what is allocated. Time: the model's own code on a virtual GPU, products by their shape, and a replayed 1F1B "
-    "pipeline; not in it: loading of data, and that a GPU computes more slowly while it sends."
+    "Not in the memory: NCCL's buffers, and gaps in what is allocated. Time: the model's own code on a virtual GPU, "
+    "products by their shape, and a replayed 1F1B pipeline; not in it: loading of data, and that a GPU computes more "
+    "slowly while it sends."
 )
 
 COLUMNS = (
@@ -35,7 +35,8 @@ def show(plans: Plans, machines: Machines) -> None:
     gpus = f"{machines.gpus} {machines.gpu.name}, {min(machines.per_node, machines.gpus)} a node"
     frozen = f", and {_many(plans.frozen)} that are frozen," if plans.frozen else ""
     out.print(f"{_many(plans.parameters)} parameters{frozen} on {gpus}", soft_wrap=True)
-    out.print(f"Assumed: {plans.dtype}, AdamW with float32 masters, loss: {plans.loss or 'left out'}.", soft_wrap=True)
+    assumed = f"Assumed: precision {plans.precision}, {plans.optimizer}, loss: {plans.loss or 'left out'}"
+    out.print(f"{assumed}; {plans.bytes_of_one:.4g} bytes a trained parameter.", soft_wrap=True)
     out.print(_cuts(plans.parts), soft_wrap=True)
     if plans.smallest is not None:
         out.print(lacking(plans, machines), soft_wrap=True)
@@ -63,7 +64,7 @@ def rate(plans: Plans, machines: Machines) -> str:
     machines: the machines that it was made for.
     """
     best = plans.best[0]
-    peak, _ = machines.gpu.peak(getattr(torch, plans.dtype))
+    peak, _ = machines.gpu.peak(torch.float32 if plans.precision == "float32" else torch.bfloat16)
     done, what = (plans.tokens, "tokens") if plans.tokens else (1, "examples")
     speed = done * plans.batch / best.seconds.total
     return (
@@ -120,7 +121,7 @@ def _table(plans: Plans) -> Table:
         "grid",
         *(["chunks"] if chunks else []),
         "micro",
-        "recompute",
+        "again",
         "ZeRO",
         "GiB",
         "step",

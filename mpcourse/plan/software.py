@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 
-from mpcourse.zero.model_states import GRADIENTS
-
 
 @dataclass(frozen=True)
 class Software:
     """What a training system does. Defaults are what is usual today.
 
-    gradients: bytes per parameter that gradients take, 2 in half precision. The weights' 2 and the optimizer's 12 are
-    Adam's in mixed precision (ZeRO, Rajbhandari et al. 2020, section 3.1).
+    gradients: bytes per parameter that gradients take; None: what `States` say.
     split_transfers: each rank of the tensor axis sends its share of what goes to the next stage, and neighbours put the
     shares together (Narayanan et al. 2021, section 4.1).
     blocking: a stage waits for its messages to the next one; otherwise it continues.
@@ -24,7 +21,7 @@ class Software:
     possible.
     """
 
-    gradients: int = GRADIENTS
+    gradients: int | None = None
     split_transfers: bool = False
     blocking: bool = False
     overlap: bool = True

@@ -392,7 +392,7 @@ def test_where_nothing_fits_the_smallest_need_and_what_is_missing_are_told(cli, 
 def test_any_module_is_planned_with_the_inputs_that_a_function_makes(cli, model_file):
     asked = ("--inputs", "batch", "--gpus", 2, "--batch", 8)
     shown = cli("plan", f"{model_file}:net", *asked).stdout
-    assert "Assumed: bfloat16, AdamW with float32 masters, loss: cross-entropy in float32." in shown
+    assert "Assumed: precision mixed, adamw, loss: cross-entropy in float32; 16 bytes a trained parameter." in shown
     assert "between 6 parts: blocks layers.0 to layers.3, and what is around them." in shown
     assert "TFLOP/s a GPU" in shown and " % of the peak (MFU)" in shown and " tokens/s" in shown
     told = json.loads(cli("plan", f"{model_file}:net", *asked, "--json").stdout)

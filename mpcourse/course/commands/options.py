@@ -65,6 +65,11 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         "--blocks", nargs="+", default=[], metavar="NAME",
         help="modules, or lists of them, between which a pipeline may cut (repeated modules are found)",
     )  # fmt: skip
+    parser.add_argument(
+        "--precision", default="mixed", metavar="NAME",
+        help="mixed: half precision with float32 masters; autocast, half, float32 (mixed)",
+    )  # fmt: skip
+    parser.add_argument("--optimizer", default="adamw", metavar="NAME", help="sgd, momentum, adam, adamw, adamw8bit")
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="8")
     parser.add_argument("--inside", metavar="LINK", help="between GPUs of a node (the NVLink that such GPUs have)")
     parser.add_argument("--between", default="InfiniBand HDR", metavar="LINK", help="each GPU's card (InfiniBand HDR)")

@@ -24,7 +24,10 @@ def run(options: argparse.Namespace) -> int:
         options.gpus, options.gpu, min(options.gpus_per_node, options.gpus), options.inside, options.between
     )
     asked = Asked(options.data, options.pipeline, options.tensor, options.chunks)
-    plans = plan(make, machines, options.batch, example, asked, blocks=options.blocks)
+    plans = plan(
+        make, machines, options.batch, example, asked,
+        blocks=options.blocks, precision=options.precision, optimizer=options.optimizer,
+    )  # fmt: skip
     if options.json:
         record = {
             "model": options.maker or options.model,
