@@ -13,7 +13,7 @@
 # After this lesson you can
 #
 # - compute for what share of the time the GPUs of a pipeline are idle;
-# - choose a schedule for a pipeline according to its idle time, memory and traffic;
+# - choose in which order a pipeline works, by its idle time, memory and traffic;
 # - test that a pipeline computes the same gradients as training without it, and say what batch norm changes;
 # - run a pipeline with `torch.distributed.pipelining`.
 
