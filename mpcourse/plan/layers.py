@@ -41,6 +41,7 @@ class Layers:
     loss: takes the model's output, returns a scalar; None: its time and memory are left out.
     blocks: names of the model's blocks, or of lists of them; empty: they are found (`find_blocks`).
     precision: one of PRECISIONS (states.py).
+    selective: whether selective recomputation is measured, too, which takes as long again.
     runs: number of blocks that were run so far. Blocks of equal structure are run once for a micro-batch.
     """
 
@@ -53,6 +54,7 @@ class Layers:
         loss: Loss | None = None,
         blocks: Sequence[str] = (),
         precision: str = "mixed",
+        selective: bool = True,
     ) -> None:
         self.make, self.example, self.context, self.loss, self.named = make, example, context, loss, blocks
         self.gpu = replace(gpu, memory=_ROOMY, workspace=0, by_shape=gpu.multiprocessors > 0)
@@ -60,7 +62,7 @@ class Layers:
         half = torch.float16 if gpu.capability < (8, 0) else torch.bfloat16
         self.dtype = half if precision in ("mixed", "half") else torch.float32
         self.autocast = half if precision == "autocast" else None
-        self.precision = precision
+        self.precision, self.selective = precision, selective
         self.runs = 0
         self._models: dict[int, _Model] = {}
         self._parts: dict[tuple[int, int], list[Part]] = {}
@@ -116,9 +118,8 @@ class Layers:
     def _measured(self, model: "_Model", microbatch: int) -> list[Part]:
         args, kwargs = self.example.batch(microbatch, self.dtype)
         with model.box:
-            probe = Probe(
-                model.box, model.on_gpu, model.blocks, model.structures, model.comm, self.context, model.known
-            )
+            comms = model.comm, self.context
+            probe = Probe(model.box, model.on_gpu, model.blocks, model.structures, *comms, model.known, self.selective)
             region = torch.autocast("vgpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None)
             try:
                 return probe.parts(tree_map(_moved, args), tree_map(_moved, kwargs), self.loss, region)

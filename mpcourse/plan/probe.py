@@ -109,6 +109,7 @@ class Probe:
     comm: the communicator of the tensor axis with which the model was made, or None.
     context: the communicator of the context axis, or None.
     known: blocks that were run before, by structure and inputs; those that run here are added.
+    selective: whether selective recomputation is measured, too.
     """
 
     def __init__(
@@ -120,8 +121,10 @@ class Probe:
         comm: CountingComm | None,
         context: CountingComm | None,
         known: dict[Hashable, Known],
+        selective: bool,
     ) -> None:
         self.box, self.model, self.comm, self.context, self.known = box, model, comm, context, known
+        self.selective = selective
         self.names, self.structures = list(blocks), dict(zip(blocks, structures, strict=True))
         self.runs = 0
         self.order: list[str] = []  # of blocks, as they are called
@@ -268,7 +271,8 @@ class Probe:
             with self._uses.paused(), torch.enable_grad(), plain:
                 _add_gradients(block.parameters())
                 known, first = self._measured(block, args, kwargs)
-                if len(calls) == 1:
+                checkpointed = len(calls) > 1  # by the model: `forward` is in `backward` already
+                if self.selective and not checkpointed:
                     contexts = partial(create_selective_checkpoint_contexts, _SAVED, allow_cache_entry_mutation=True)
                     again = partial(checkpoint, block, use_reentrant=False, context_fn=contexts)
                     cost = self._measured(again, args, kwargs)[0].cost
@@ -284,7 +288,7 @@ class Probe:
             hook.remove()
             for p in block.parameters():
                 p.grad = None
-        if known.cost.selective is None:  # it is checkpointed: `forward` is in `backward` already
+        if checkpointed:
             cost = known.cost
             known = replace(known, cost=replace(cost, again=0.0, kept=cost.held, flops=cost.flops - first))
         self.known[key] = known

@@ -57,7 +57,7 @@ def layers_of(row: Trained | Configured, fused: bool = False) -> Layers:
     make = partial(
         megatron, width=row.width, heads=row.heads, layers=row.layers, vocabulary=VOCABULARY, length=LENGTH, fused=fused
     )
-    return Layers(make, Input((LENGTH,), True), GPUS["A100-SXM4"])
+    return Layers(make, Input((LENGTH,), True), GPUS["A100-SXM4"], selective=False)
 
 
 def machines_of(row: Trained, between: Link | None = None) -> Machines:
@@ -98,7 +98,7 @@ def llama_layers(row: Llama) -> Layers:
     """Of Llama 3 405B on an H100, with a row's length of sequences and context axis."""
     context = CountingComm(row.context) if row.context > 1 else None
     make = partial(llama, **LLAMA_405B, context=context)
-    return Layers(make, Input((row.length // row.context,), True), GPUS["H100-SXM"], context)
+    return Layers(make, Input((row.length // row.context,), True), GPUS["H100-SXM"], context, selective=False)
 
 
 @dataclass(frozen=True)
