@@ -20,7 +20,7 @@ NOTE = (
 
 COLUMNS = (
     "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. ckpt: checkpoints. "
-    "GiB: of the fullest GPU. step: its seconds, then its parts: computing, bubble, messages of each axis that nothing "
+    "GiB: of the fullest GPU. step: its {unit}, then its parts: computing, bubble, messages of each axis that nothing "
     "hides, and Adam's update."
 )
 
@@ -42,7 +42,7 @@ def show(plans: Plans, machines: Machines) -> None:
     else:
         out.print(_table(plans))
         out.print(rate(plans, machines), soft_wrap=True)
-        out.print(COLUMNS, soft_wrap=True)
+        out.print(COLUMNS.format(unit=_unit(plans)[1]), soft_wrap=True)
         for line in why(plans.best):
             out.print(line, soft_wrap=True)
     out.print(
@@ -112,6 +112,11 @@ def _how(plan: Plan) -> str:
     return f"{c}, micro-batch {c.microbatch}, {'with' if c.checkpoint else 'without'} checkpoints, ZeRO {c.zero}"
 
 
+def _unit(plans: Plans) -> tuple[float, str]:
+    """Return the unit of a step's time, and how many of it a second has."""
+    return (1.0, "seconds") if plans.best[0].seconds.total >= 1 else (1e3, "milliseconds")
+
+
 def _table(plans: Plans) -> Table:
     """Make a table, about 80 columns wide."""
     chunks = any(plan.candidate.chunks > 1 for plan in plans.best)
@@ -120,11 +125,12 @@ def _table(plans: Plans) -> Table:
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for column in table.columns:
         column.justify = "right"
-    digits = max(2, 3 - math.floor(math.log10(plans.best[0].seconds.total)))
+    scale, _ = _unit(plans)
+    digits = max(1, 3 - math.floor(math.log10(scale * plans.best[0].seconds.total)))
     for plan in plans.best:
         c = plan.candidate
         cells = ["x".join(map(str, c.grid)), *([c.chunks] if chunks else []), c.microbatch]
         cells += ["yes" if c.checkpoint else "no", c.zero, f"{plan.nbytes / 2**30:.1f}"]
         seconds = [plan.seconds.total, *(getattr(plan.seconds, part) for part in parts)]
-        table.add_row(*map(str, cells), *(f"{value:.{digits}f}" for value in seconds))
+        table.add_row(*map(str, cells), *(f"{scale * value:.{digits}f}" for value in seconds))
     return table
