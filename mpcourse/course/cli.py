@@ -217,10 +217,9 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
-    from mpcourse.predict import find_maker, predict, show
+    from mpcourse.predict import beside, find_maker, predict, show
 
-    file = options.maker.rpartition(":")[0]
-    inputs = None if options.inputs is None else find_maker(f"{file}:{options.inputs}")
+    inputs = None if options.inputs is None else beside(options.maker, options.inputs)
     if options.zero in (1, 2, 3) and options.ranks is None:
         raise UserError(f"--zero {options.zero} needs --ranks: how many share, such as --ranks 64")
     cut = [name.strip() for name in options.cut.split(",")] if options.cut else []

@@ -170,7 +170,7 @@ class Probe:
             out = self.model(*args, **kwargs)
             value = _gradient_of(out) if loss is None else loss(out)
         self._end_forward()
-        self._uses.last(value)
+        self._uses.made([value], 2 * len(self.order))
         if not value.requires_grad:
             raise UserError(f"the model's output, {value.dtype}, depends on no parameter by a gradient")
         gradient = torch.empty_like(value) if loss is None else None
@@ -207,14 +207,6 @@ class Probe:
         gate = torch.empty((), device="vgpu:0", requires_grad=True)
         made = iter(_Through.apply(self, number, [x for x in leaves if isinstance(x, _Like)], gate, *given))
         return tree_unflatten([next(made) if isinstance(x, _Like) else x for x in leaves], shape)
-
-    def _backward_of(self, number: int) -> None:
-        """Backward has come to a block: the rest behind it has ended."""
-        self._end_backward(number + 1)
-
-    def _backward_before(self) -> None:
-        """Backward has left a block: the rest before it begins."""
-        self._begin_backward()
 
     # -- the pieces of the rest --
 
@@ -357,9 +349,7 @@ class Probe:
         for i, end in enumerate(ends):
             parts[i] = replace(parts[i], cost=replace(parts[i].cost, output=crossing(end)))
         known = {key for part in parts for key in (*part.parameters, *part.frozen)}
-        trained, frozen = _sorted(
-            p for p in self.model.parameters() if id(p) not in known
-        )  # this step uses none of them
+        trained, frozen = _sorted(p for p in self.model.parameters() if id(p) not in known)
         last = parts[-1]
         parts[-1] = replace(last, parameters=last.parameters | trained, frozen=last.frozen | frozen)
         return parts
@@ -398,11 +388,11 @@ class _Through(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple:
         _ = ctx.saved_tensors
-        ctx.probe._backward_of(ctx.number)
+        ctx.probe._end_backward(ctx.number + 1)  # the rest behind this block
         needed = ctx.needs_input_grad[4:]
         back = [torch.empty_like(x) if needs else None for x, needs in zip(ctx.given, needed, strict=True)]
         ctx.given = ctx.made = ()
-        ctx.probe._backward_before()
+        ctx.probe._begin_backward()  # of the rest before it
         return None, None, None, None, *back
 
 
@@ -441,9 +431,14 @@ class _Uses(TorchFunctionMode):
             self._counts[self._allocation(out)] = int(args[-1]) if args else int(kwargs["end"])
         return out
 
-    def paused(self) -> "_Pause":
-        """Return a context in which nothing is recorded."""
-        return _Pause(self)
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Record nothing in this context."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
 
     def used(self, tensors: Sequence[Tensor], position: int) -> None:
         self.position = position
@@ -456,9 +451,6 @@ class _Uses(TorchFunctionMode):
         for x in tensors:
             self._of_blocks.add(self._allocation(x))
             self._use(x)
-
-    def last(self, value: Tensor) -> None:
-        self._use(value)
 
     def between(self, tensors: Sequence[Tensor]) -> int:
         """Return the bytes of a block's inputs that the step has computed."""
@@ -486,17 +478,6 @@ class _Uses(TorchFunctionMode):
                     f"the model looks up {count} consecutive numbers in a table of {len(table)} rows: the sequence is "
                     "longer than its position embedding"
                 )
-
-
-class _Pause:
-    def __init__(self, uses: _Uses) -> None:
-        self.uses = uses
-
-    def __enter__(self) -> None:
-        self.uses._paused = True
-
-    def __exit__(self, *_: object) -> None:
-        self.uses._paused = False
 
 
 def seconds(box: Box) -> float:
@@ -574,7 +555,7 @@ def _together(a: LayerCost, b: LayerCost) -> LayerCost:
 
 
 def _sorted(parameters: Iterable[nn.Parameter]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the numbers of elements, by identity, of those that are trained and of those that are not."""
+    """Return each trained parameter's number of elements by its identity, and each frozen one's."""
     trained: dict[int, int] = {}
     frozen: dict[int, int] = {}
     for p in parameters:

@@ -21,7 +21,7 @@ NOTE = (
 COLUMNS = (
     "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. again: what backward "
     "computes again, none, selective (all but products and attention) or full. GiB: of the fullest GPU. step: its "
-    "seconds, then its parts: computing, bubble, messages of each axis that nothing hides, and Adam's update."
+    "{unit}, then its parts: computing, bubble, messages of each axis that nothing hides, and Adam's update."
 )
 
 
@@ -43,7 +43,7 @@ def show(plans: Plans, machines: Machines) -> None:
     else:
         out.print(_table(plans))
         out.print(rate(plans, machines), soft_wrap=True)
-        out.print(COLUMNS, soft_wrap=True)
+        out.print(COLUMNS.format(unit=_unit(plans)[1]), soft_wrap=True)
         for line in why(plans.best):
             out.print(line, soft_wrap=True)
     out.print(
@@ -113,6 +113,11 @@ def _how(plan: Plan) -> str:
     return f"{c}, micro-batch {c.microbatch}, recomputation {c.recompute}, ZeRO {c.zero}"
 
 
+def _unit(plans: Plans) -> tuple[float, str]:
+    """Return the unit of a step's time, and how many of it a second has."""
+    return (1.0, "seconds") if plans.best[0].seconds.total >= 1 else (1e3, "milliseconds")
+
+
 def _table(plans: Plans) -> Table:
     """Make a table, about 80 columns wide."""
     chunks = any(plan.candidate.chunks > 1 for plan in plans.best)
@@ -131,11 +136,12 @@ def _table(plans: Plans) -> Table:
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for column in table.columns:
         column.justify = "right"
-    digits = max(2, 3 - math.floor(math.log10(plans.best[0].seconds.total)))
+    scale, _ = _unit(plans)
+    digits = max(1, 3 - math.floor(math.log10(scale * plans.best[0].seconds.total)))
     for plan in plans.best:
         c = plan.candidate
         cells = ["x".join(map(str, c.grid)), *([c.chunks] if chunks else []), c.microbatch]
         cells += [c.recompute, c.zero, f"{plan.nbytes / 2**30:.1f}"]
         seconds = [plan.seconds.total, *(getattr(plan.seconds, part) for part in parts)]
-        table.add_row(*map(str, cells), *(f"{value:.{digits}f}" for value in seconds))
+        table.add_row(*map(str, cells), *(f"{scale * value:.{digits}f}" for value in seconds))
     return table

@@ -8,8 +8,8 @@
 `mpcourse predict model.py:make_model --batch 32 3 224 224 --gpu A100-SXM4` does the same.
 """
 
-from mpcourse.predict.load import built, find_maker
+from mpcourse.predict.load import beside, built, find_maker
 from mpcourse.predict.show import show
 from mpcourse.predict.step import OPTIMIZERS, Prediction, predict, train_step
 
-__all__ = ["OPTIMIZERS", "Prediction", "built", "find_maker", "predict", "show", "train_step"]
+__all__ = ["OPTIMIZERS", "Prediction", "beside", "built", "find_maker", "predict", "show", "train_step"]

@@ -45,6 +45,16 @@ def find_maker(spec: str) -> Callable[..., object]:
     return maker
 
 
+def beside(spec: str, function: str) -> Callable[..., object]:
+    """Return another function of the file that a user names.
+
+    spec: "file.py:function".
+    function: the other one's name.
+    Raises UserError where there is none.
+    """
+    return find_maker(f"{spec.rpartition(':')[0]}:{function}")
+
+
 def built(make: Callable[[], object]) -> nn.Module:
     """Make a user's model; its tensors hold no data where that is possible.
 

@@ -394,6 +394,7 @@ def test_any_module_is_planned_with_the_inputs_that_a_function_makes(cli, model_
     shown = cli("plan", f"{model_file}:net", *asked).stdout
     assert "Assumed: precision mixed, adamw, loss: cross-entropy in float32; 16 bytes a trained parameter." in shown
     assert "between 6 parts: blocks layers.0 to layers.3, and what is around them." in shown
+    assert "step: its milliseconds" in shown and "…" not in shown
     assert "TFLOP/s a GPU" in shown and " % of the peak (MFU)" in shown and " tokens/s" in shown
     told = json.loads(cli("plan", f"{model_file}:net", *asked, "--json").stdout)
     best = told["best"][0]

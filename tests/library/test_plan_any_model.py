@@ -58,7 +58,10 @@ class Decoder(nn.Module):
             if self.around is None:
                 x, _ = layer(x, mask=mask, cache=None)
             else:
-                x, _ = checkpoint(layer, x, mask=mask, use_reentrant=False)
+                if self.around == "reentrant":
+                    x, _ = checkpoint(lambda h, layer=layer: layer(h, mask=mask, cache=None), x, use_reentrant=True)
+                else:
+                    x, _ = checkpoint(layer, x, mask=mask, use_reentrant=False)
         logits = self.head(self.norm(x))
         if labels is None:
             return {"logits": logits}
@@ -92,6 +95,7 @@ MODELS = {
     "decoder with labels and mask": (Decoder, Inputs(in_dict), 6),
     "decoder of checkpointed layers": (lambda: Decoder(kind=Checkpointed), Inputs(in_dict), 6),
     "decoder that checkpoints its layers": (lambda: Decoder(around=True), Inputs(in_dict), 6),
+    "decoder with reentrant checkpoints": (lambda: Decoder(around="reentrant"), Inputs(in_dict), 6),
     "ResNet-50": (ResNet50, Input((3, 64, 64), False), 18),
     "U-Net": (UNet3D, Input((1, 64, 64, 64), False), None),
     "skips": (Skips, Input((8,), False), 4),

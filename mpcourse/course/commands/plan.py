@@ -8,7 +8,7 @@ from mpcourse.plan import Asked, Input, Inputs, Machines, plan
 from mpcourse.plan.configuration import configured, read
 from mpcourse.plan.layers import Make
 from mpcourse.plan.show import lacking, show
-from mpcourse.predict import find_maker
+from mpcourse.predict import beside, find_maker
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def _named(options: argparse.Namespace) -> tuple[Make, Input]:
 
 def _example(options: argparse.Namespace) -> Input | Inputs:
     if options.inputs is not None:
-        return Inputs(find_maker(f"{options.maker.rpartition(':')[0]}:{options.inputs}"))
+        return Inputs(beside(options.maker, options.inputs))
     shape = tuple(options.input or (2048 if options.length is None else options.length,))
     if min(shape) < 1:
         raise UserError(f"an example of {'x'.join(map(str, shape))} has nothing in it")
