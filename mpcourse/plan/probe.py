@@ -5,8 +5,8 @@ In the step of the whole model a stub stands for each block: it returns tensors 
 returns gradients like the block's. What is left of the step is the rest: embeddings, heads, the loss.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -431,7 +431,7 @@ class _Uses(TorchFunctionMode):
             self._counts[self._allocation(out)] = int(args[-1]) if args else int(kwargs["end"])
         return out
 
-    @contextlib.contextmanager
+    @contextmanager
     def paused(self) -> Iterator[None]:
         """Record nothing in this context."""
         self._paused = True
