@@ -146,7 +146,9 @@ class _Model:
         self.box = virtual_gpus(1, gpu, dry=True)
         self.box.assumes = True  # where code asks whether a mask hides anything
         self.blocks = find_blocks(self.module, named)
-        self.structures = [structure(self.module.get_submodule(name)) for name in self.blocks]
+        kinds: dict[Hashable, int] = {}  # a number stands for each structure, which is large
+        structures = [structure(self.module.get_submodule(name)) for name in self.blocks]
+        self.structures = [kinds.setdefault(kind, len(kinds)) for kind in structures]
         self.known: dict[Hashable, Known] = {}
         with self.box:
             self.on_gpu = copy.deepcopy(self.module).to("vgpu:0")

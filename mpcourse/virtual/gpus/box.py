@@ -269,7 +269,8 @@ class Box(Clock):
         global _active
         _active = None
         self._stack.close()
-        if len(self.ledger.live) > len(self.workspaces):  # some tensors are left
+        # In a dry box a tensor that is left is one of torch's meta tensors, and holds no data that could be misused.
+        if not self.dry and len(self.ledger.live) > len(self.workspaces):  # some tensors are left
             self._stale = make_stale(self, TAG)
 
     def is_here(self) -> bool:
