@@ -57,7 +57,7 @@ lab: $(STAMP) ## open JupyterLab on the lessons (LAB_ARGS=... are passed on)
 IN_BROWSER := chromium $(VENV)/.browser $(VENV)/.site
 
 test: $(STAMP) ## test that the course works here: lessons, exercises, an eighth of the answers, equality of the library
-	@$(BIN)/python tools/build.py --judged build
+	@$(BIN)/python tools/build.py --judged build --without-torchrun
 	@$(PYTEST) $(USER_TESTS) build/*.ipynb --nbval --answers-one-in 8 $(TEST_ARGS)
 
 test-all: $(STAMP) $(if $(filter browser,$(ALSO)),$(IN_BROWSER)) ## run all tests but those in a browser and of the Dockerfile (ALSO="browser doors": these, too; TEST_ARGS="-k e05_exchange": some of them)

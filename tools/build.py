@@ -6,7 +6,8 @@ metadata and cell ids depend on its text alone, so that building twice changes n
 python tools/build.py --texts [NAME ...] runs nothing. It writes notebooks anew whose prose or tags have changed, with
 the outputs that they have, and names those in which code has changed: they must be run.
 
-python tools/build.py --judged FOLDER runs nothing, and copies the notebooks that the tests judge.
+python tools/build.py --judged FOLDER runs nothing, and copies the notebooks that the tests judge. With the option
+--without-torchrun after it, nbval skips the cells that start torchrun or use what it wrote: 5 to 18 CPU-seconds each.
 
 python tools/build.py --without-answers runs nothing, and removes the outputs of cells that answer a prediction.
 """
@@ -172,16 +173,31 @@ def _committed(path: str) -> str:
     return shown.stdout.decode() if shown.returncode == 0 else ""
 
 
-def copy_judged(folder: Path) -> None:
+def copy_judged(folder: Path, without_torchrun: bool = False) -> None:
     """Write the notebooks that are judged to `folder`, so that running them leaves the learner's own alone."""
     (folder / "appendix").mkdir(parents=True, exist_ok=True)
     for old in folder.rglob("*.ipynb"):
         old.unlink()
     for name in map(name_of, lesson_texts()):
         book = judged(name)[1]
-        (folder / f"{name}.ipynb").write_text(book, encoding="utf-8")
+        copy = skip_torchrun(book) if without_torchrun else book
+        (folder / f"{name}.ipynb").write_text(copy, encoding="utf-8")
         if book != (LESSONS / f"{name}.ipynb").read_text(encoding="utf-8"):
             print(f"lessons/{name}.ipynb was saved in JupyterLab: the committed one is judged")
+
+
+def skip_torchrun(text: str) -> str:
+    """Make nbval skip code from a cell that starts torchrun up to the next heading; return the notebook's new text."""
+    book = nbformat.reads(text, as_version=4)
+    skipping = False
+    for cell in book.cells:
+        if cell.cell_type == "markdown" and any(line.startswith("## ") for line in cell.source.splitlines()):
+            skipping = False
+        elif cell.cell_type == "code":
+            skipping = skipping or "!torchrun" in cell.source
+            if skipping:
+                cell.metadata.tags = [*cell.metadata.get("tags", []), "nbval-skip"]
+    return nbformat.writes(book)
 
 
 def without_answers(path: Path) -> None:
@@ -197,7 +213,7 @@ def main(arguments: list[str]) -> None:
     """Do what the first argument asks for; without one, run the lessons that are named, or all."""
     option = arguments.pop(0) if arguments and arguments[0].startswith("--") else ""
     if option == "--judged":
-        return copy_judged(Path(arguments[0]))
+        return copy_judged(Path(arguments[0]), "--without-torchrun" in arguments)
     for source in lesson_texts():
         name = name_of(source)
         if arguments and name not in arguments:

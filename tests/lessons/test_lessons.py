@@ -369,7 +369,18 @@ def test_make_notebooks_runs_the_judged_lessons_in_a_folder_of_their_own(tmp_pat
     for name, path in copies.items():
         assert path.read_text() == BUILD.judged(name)[1]
     makefile = (ROOT / "Makefile").read_text()
-    assert makefile.count("tools/build.py --judged build\n") == 3 and makefile.count("build/*.ipynb") == 3
+    assert makefile.count("tools/build.py --judged build\n") == 2 and makefile.count("build/*.ipynb") == 3
+
+
+def test_make_test_skips_what_torchrun_starts_and_what_needs_its_results(tmp_path):
+    BUILD.copy_judged(tmp_path, without_torchrun=True)
+    assert "--judged build --without-torchrun\n" in (ROOT / "Makefile").read_text()
+    for name in LESSONS:
+        cells = nbformat.read(tmp_path / f"{name}.ipynb", as_version=4).cells
+        skipped = [cell.source for cell in cells if "nbval-skip" in cell.metadata.get("tags", [])]
+        assert len([source for source in skipped if "!torchrun" in source]) == ("torchrun --local" in text(name))
+        kept = [cell.source for cell in cells if cell.cell_type == "code" and cell.source not in skipped]
+        assert len(kept) > 3 * len(skipped) and not any("torchrun" in source for source in kept)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "lessons/src").glob("[0-9]*.py")), ids=lambda path: path.stem)
