@@ -4,13 +4,13 @@
 # **Why does everyone wait for the slowest?** About 55 minutes to read, and 50 for its exercises.
 #
 # Eight workers train one model. Seven of them need 10 ms for a step, and one needs 40 ms. A worker that is slower than
-# the others is a **straggler**. With data parallelism as in lesson 06 every step takes 40 ms, so seven workers wait for
-# three quarters of their time. Why do they not go on without the straggler?
+# the others is a **straggler**. With data parallelism as in lesson 06, every step takes 40 ms, so seven workers wait
+# for three quarters of their time. Why do they not go on without the straggler?
 #
-# In 2017 Takuya Akiba, an author of ChainerMN (the library of lesson 06), gave an answer in a talk [1]. We test three
-# statements that a listener's notes report.
+# In 2017, Takuya Akiba, an author of ChainerMN (the library of lesson 06), gave an answer in a talk [1]. We test three
+# statements from a listener's notes.
 #
-# 1. With **asynchronous** updates no worker waits. This raises throughput. But the gradients are stale, that is,
+# 1. With **asynchronous** updates, no worker waits. This raises throughput. But the gradients are stale, that is,
 #    computed with older weights, and this costs accuracy.
 # 2. A **parameter server**, a process that holds the weights for all workers, is a bottleneck.
 # 3. TensorFlow was slow with an even number of parameter servers.
@@ -56,11 +56,11 @@ torch.set_num_threads(1)  # for matrices as small as these, starting a second th
 # ## A server
 #
 # Rank 0 is the parameter server and holds the model. The other ranks are workers. A worker receives the weights,
-# computes a gradient on a batch of its own, sends the gradient, and receives new weights. In **synchronous** training
-# the server waits for the gradients of all workers before it answers. In asynchronous training it applies each
+# computes a gradient on a batch of its own, sends the gradient, and receives new weights. In **synchronous** training,
+# the server waits for the gradients of all workers before it answers. In asynchronous training, it applies each
 # gradient on arrival and answers its sender.
 #
-# `train_with_servers` takes a policy, which decides when the server answers. In the next cell eight workers train on
+# `train_with_servers` takes a policy, which decides when the server answers. In the next cell, eight workers train on
 # handwritten digits until the server has used 320 gradients.
 
 # %%
@@ -107,7 +107,7 @@ assert abs(synchronous[1] / (0.04 * 320 / 8) - 1) < 0.01 and abs(asynchronous[1]
 #
 # A worker computes its gradient with the weights that it received last. Before the gradient arrives, the server may
 # have applied gradients of other workers. The number of these updates is the gradient's **staleness**. The server
-# counts them. With each answer it notes the number of its updates so far. When the worker's next gradient arrives, the
+# counts them. With each answer, it notes the number of its updates so far. When the worker's next gradient arrives, the
 # server compares this number with the current one.
 #
 # The answer below shows the first 150 ms of both runs. Each bar is the computation of one gradient, and shows the
@@ -137,14 +137,14 @@ assert [number for number, _ in Counter(asynchronous[0].staleness()).most_common
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# In synchronous training all gradients of an update were computed with the newest weights, so their staleness is 0. In
-# asynchronous training each of the seven fast workers sends four gradients while the slow worker computes one. So the
+# In synchronous training, all gradients of an update were computed with the newest weights, so their staleness is 0. In
+# asynchronous training, each of the seven fast workers sends four gradients while the slow worker computes one. So the
 # slow worker's gradients have a staleness of 28. Only its first one has 21, because it arrives shortly before the
 # fourth gradients of the others.
 #
-# The fast workers take turns, so most of their gradients have a staleness of 6. In every fourth round the slow worker's
-# gradient comes in between, and the staleness is 7. (All workers begin with the same weights, so the first seven
-# gradients have a staleness of 0 to 6.) With p equally fast workers the staleness is p - 1.
+# The fast workers take turns, so most of their gradients have a staleness of 6. In every fourth round, the slow
+# worker's gradient comes in between, and the staleness is 7. (All workers begin with the same weights, so the first
+# seven gradients have a staleness of 0 to 6.) With p equally fast workers, the staleness is p - 1.
 #
 # </details>
 #
@@ -156,10 +156,10 @@ assert [number for number, _ in Counter(asynchronous[0].staleness()).most_common
 # %% [markdown]
 # ## What staleness costs
 #
-# With more workers of equal speed the gradients are staler. The next cell shows runs with 1 to 16 workers at three
+# With more workers of equal speed, the gradients are staler. The next cell shows runs with 1 to 16 workers at three
 # learning rates. Each run uses 320 gradients. Runs that differ only in their seed differ by several points of accuracy,
-# so the figure shows means of 20 seeds. In this lesson's figures a band or an error bar extends two standard errors to
-# each side of the mean. In the tables `+-` is one standard error. We made the runs beforehand with
+# so the figure shows means of 20 seeds. In this lesson's figures, a band or an error bar extends two standard errors to
+# each side of the mean. In the tables, `+-` is one standard error. We made the runs beforehand with
 # `lessons/studies/staleness.py`.
 #
 # **Predict first.** Which of the rates 0.05, 0.1 and 0.2 is the best without staleness? Which is the best at a
@@ -190,10 +190,10 @@ assert 10 < best[0] - best[7] < 13
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Without staleness the largest of the three rates is the best, and at a staleness of 15 the smallest. A stale gradient
-# corrects an error that other updates have already corrected. So the weights move too far, and farther with a larger
-# rate. A smaller rate helps, but then the model learns less from 320 gradients, as the left end of the figure shows.
-# Even at the best of the three rates a staleness of 7 costs about 10 points here.
+# Without staleness, the largest of the three rates is the best, and at a staleness of 15, the smallest is. A stale
+# gradient corrects an error that other updates have already corrected. So the weights move too far, and even farther
+# with a larger rate. A smaller rate helps, but then the model learns less from 320 gradients, as the left end of the
+# figure shows. Even at the best of the three rates, a staleness of 7 costs about 10 points here.
 #
 # </details>
 #
@@ -201,15 +201,15 @@ assert 10 < best[0] - best[7] < 13
 #
 # ## Five ways to deal with a straggler
 #
-# Now we compare both time and accuracy. Eight workers use 640 gradients (637 with a backup worker), and one of the
-# workers is always slow.
+# Now we compare both time and accuracy. Eight workers use 640 gradients (637 with a backup worker), and one of them is
+# always slow.
 #
 # - Synchronous: an update is the mean of eight gradients.
 # - **Backup workers** [2]: an update is the mean of the first seven gradients that arrive. The server drops the
 #   eighth, so it never uses the slow worker's examples, and no gradient is stale.
 # - Asynchronous: each gradient is an update.
 # - **Bounded staleness** [3]: a worker waits as long as it is more than two steps ahead of the slowest worker. The
-#   bound counts steps, not updates: during one step of the slowest worker the seven others may each take three steps,
+#   bound counts steps, not updates: during one step of the slowest worker, the seven others may each take three steps,
 #   which makes 21 updates.
 # - **Local SGD**: without a server, each rank trains alone for four steps. Then an all-reduce averages the parameters
 #   of all ranks.
@@ -239,7 +239,7 @@ plot.sliders(try_it, policy=list(POLICIES), slow_ms=[10, 20, 40, 80, 160])
 # We trained each way with 40 seeds, and measured the accuracy after every 32 gradients. The answer below shows how many
 # updates, gradients and seconds each way needs until the measured accuracy first reaches 85 %.
 #
-# **Predict first.** Which of these three numbers differs least between the five ways?
+# **Predict first.** Which of these three numbers differs least among the five ways?
 
 # %% tags=["answer"]
 # answer
@@ -267,11 +267,11 @@ assert [round(means["seconds"][name], 1) for name in named] == [1.4, 0.4, 0.4]
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# All ways use gradients of the same batch size, so they differ least in the number of gradients. Still the asynchronous
-# way needs 1.4 times as many as bounded staleness, because its gradients are staler. The ways differ most in updates,
-# because an asynchronous update uses one gradient and a synchronous update uses eight. With a backup worker or with
-# asynchronous updates, training reaches 85 % in about 0.4 s. The synchronous way needs 1.4 s, because each of its
-# updates waits for the slow worker.
+# The ways differ least in the number of gradients, because in all of them a gradient comes from a batch of the same
+# size and moves the weights about equally far. Still, the asynchronous way needs 1.4 times as many as bounded
+# staleness, because its gradients are staler. The ways differ most in updates, because an asynchronous update uses one
+# gradient, whereas a synchronous update uses eight. With a backup worker or with asynchronous updates, training reaches
+# 85 % in about 0.4 s. The synchronous way needs 1.4 s, because each of its updates waits for the slow worker.
 #
 # </details>
 #
@@ -302,14 +302,14 @@ assert {name for name, differs in corrected.items() if differs} == {"local SGD, 
 assert {name for name in plain if plain[name] != corrected[name]} == {"asynchronous", "bounded staleness 2"}
 
 # %% [markdown]
-# By this test only local SGD differs from the synchronous way at the end: it is 1.2 points lower. The asynchronous way
-# is 1.4 points lower, but this may be chance. Without the correction we would have called it worse, and bounded
-# staleness better. A test that finds no difference does not prove that two ways are equal. With 40 seeds it can miss a
-# difference of a point.
+# According to this test, only local SGD differs significantly from the synchronous way in its final accuracy, which is
+# 1.2 points lower. The asynchronous way is 1.4 points lower, but this may be chance. Without the correction, we would
+# have called the asynchronous way worse, and bounded staleness better. A test that finds no difference does not prove
+# that two ways are equal. With 40 seeds, the test can miss a difference of a point.
 #
 # If one machine is always slow, bounded staleness and local SGD proceed at its speed in the long run. Now let the
 # delays be random: each step of each worker takes 40 ms with a probability of a quarter, and 10 ms otherwise. Each seed
-# draws its own delays.
+# has its own delays.
 #
 # **Predict first.** With which of the five ways does training now end sooner than with one slow worker, and with which
 # later?
@@ -343,14 +343,14 @@ assert abs(mean(at_random["synchronous"].took) / (80 * (0.01 + 0.03 * waits)) - 
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# With bounded staleness and local SGD, training ends much sooner than before, and with synchronous updates a little
+# With bounded staleness and local SGD, training ends much sooner than before, and with synchronous updates, a little
 # sooner. Asynchronous training and training with a backup worker end later, because there are more slow steps now.
 #
-# In asynchronous training each worker takes 17.5 ms a step on average. Synchronous training takes twice as long,
+# In asynchronous training, each worker takes 17.5 ms a step on average. Synchronous training takes twice as long,
 # because at least one of eight workers is slow with a probability of 1 - 0.75⁸ = 90 %. The other ways lie in between.
-# With bounded staleness a worker waits only for workers that are more than two steps behind. In local SGD all ranks
+# With bounded staleness, a worker waits only for workers that are more than two steps behind. In local SGD, all ranks
 # wait after every four steps, and the time of four steps varies less, relative to its mean, than the time of one. With
-# a backup worker an update waits only if at least two workers are slow, but it uses seven gradients, so more updates
+# a backup worker, an update waits only if at least two workers are slow, but it uses seven gradients, so more updates
 # are needed.
 #
 # </details>
@@ -365,7 +365,7 @@ assert abs(mean(at_random["synchronous"].took) / (80 * (0.01 + 0.03 * waits)) - 
 # %% [markdown]
 # ## The server's link
 #
-# In each step the server receives p gradients and sends p answers. The next cell runs synchronous steps in which
+# In each step, the server receives p gradients and sends p answers. The next cell runs synchronous steps in which
 # computing takes no time. The model is an MLP with 784 inputs, two hidden layers of 300 units and 10 outputs. Its
 # parameters take 1.3 MB. Each rank has a link of 10 Gbit/s, which carries 1.18 GB/s in each direction (lesson 05).
 
@@ -416,8 +416,8 @@ assert max(by_ring) < 3 * one_way
 # One might expect that a step takes as long as 2 p messages of the model's size, p gradients and then p answers. But a
 # link carries messages in both directions at once. When the first worker has its answer, its next gradient travels to
 # the server while the second worker's answer is sent. So a step takes as long as p + 1 messages. A ring all-reduce
-# (lesson 05) moves less than two such messages over each link, whatever the number of ranks. Only its latencies grow
-# with this number.
+# (lesson 05) moves less than two such messages over each link, whatever the number of ranks. Only its total latency
+# grows with this number.
 #
 # Several servers can share the load, if each of them holds a part of the model. TensorFlow assigned whole parameters
 # to servers [**round-robin**](https://tensorflow.org/versions/r1.15/api_docs/python/tf/train/replica_device_setter):
@@ -460,24 +460,24 @@ assert in_use[4] < 0.3 < 0.5 < in_use[3]
 # two. Four or five are no faster than three, because one server holds the 235,200 weights of the first layer, and all
 # ranks wait for it.
 #
-# With equal cuts two servers are faster than one. Five are slower than four, although each server's link is in use for
+# With equal cuts, two servers are faster than one. Five are slower than four, although each server's link is in use for
 # less than 30 % of the time. A message needs the links of its sender and of its receiver at once. The more servers
 # there are, the more often one of these two links is busy with another message.
 #
 # </details>
 #
 # The talk gave no reason why an even number of servers was slow. Round-robin explains it for two servers, but not for
-# four. Later TensorFlow offered a strategy that assigns parameters by their size.
+# four. Later, TensorFlow offered a strategy that assigns parameters by their size.
 #
 # ## Fewer messages, or later ones
 #
-# Two further ways do without a server. **Post-local SGD** [4] averages gradients in the first steps, in which the model
-# changes fast, and then uses local SGD. With ChainerMN's **double buffering** the all-reduce of one step's gradients
-# runs while the ranks compute the next gradients. So each update applies the gradients of the step before, and their
+# Two further ways need no server. **Post-local SGD** [4] averages gradients in the first steps, in which the model
+# changes fast, and then uses local SGD. With ChainerMN's **double buffering**, the all-reduce of one step's gradients
+# runs while the ranks compute the next gradients. So each update applies the gradients of the previous step, and their
 # staleness is 1.
 #
-# In the next cell four ranks have links of 1 Gbit/s, which carry 118 MB/s. The gradients take 0.89 MB, and in a ring
-# all-reduce each rank sends 3/2 of this. Computing a step takes 20 ms.
+# In the next cell, four ranks have links of 1 Gbit/s, which carry 118 MB/s. The gradients take 0.89 MB, and in a ring
+# all-reduce, each rank sends 3/2 of this. Computing a step takes 20 ms.
 
 # %%
 def locally(make, ranks=4, steps=32, widths=(64, 600, 300, 10), rate=0.2):
@@ -521,9 +521,9 @@ assert round(gradients / 1e3, 2) == 0.89 and round(kB["an all-reduce after each 
 
 # %% [markdown]
 # The all-reduce takes 3/2 x 0.89 MB / 118 MB/s = 11.3 ms, plus some latency. If it begins after the computation, a step
-# takes 32 ms. With double buffering it overlaps with the next computation, so a step takes little more than 20 ms. The
+# takes 32 ms. With double buffering, it overlaps with the next computation, so a step takes little more than 20 ms. The
 # all-reduces of lesson 06's buckets also overlap with computation, in the same step and without staleness, but nothing
-# hides the last of them. Local SGD hides none of its all-reduces, but makes fewer.
+# hides the last of them. Local SGD hides none of its all-reduces, but performs fewer.
 #
 # What does double buffering cost? We trained eight ranks on the digits with and without it, with 40 seeds at each of
 # three learning rates.
@@ -548,7 +548,7 @@ assert difference(late[0.2], late[0.8], True, comparisons=3).low > 20
 assert [round(cost.mean) for cost in costs] == [1, 6, 38]
 
 # %% [markdown]
-# At a rate of 0.2 the delay of one step costs a point, at 0.4 six points, and at 0.8 nearly forty. Single runs at 0.8
+# At a rate of 0.2, the delay of one step costs a point, at 0.4 six points, and at 0.8 nearly forty. Single runs at 0.8
 # with the delay also differ widely. The mean of eight gradients allows a large rate only if it is applied at once. Of
 # the three rates, 0.8 is the best without the delay, but 0.2 and 0.4 are far better with it. So double buffering needs
 # a learning rate of its own.
@@ -557,7 +557,7 @@ assert [round(cost.mean) for cost in costs] == [1, 6, 38]
 #
 # In PyTorch, post-local SGD consists of three parts. A hook of `DistributedDataParallel` averages gradients in the
 # first steps only. An averager decides after which steps the parameters are averaged. An optimizer calls the averager
-# after each of its steps. Here two real processes run the program with gloo. They compute what our `LocalOptimizer`
+# after each of its steps. Here, two real processes run the program with gloo. They compute what our `LocalOptimizer`
 # computes on virtual ranks.
 
 # %% tags=["nbval-ignore-output"]
@@ -604,14 +604,15 @@ print("the sum of all squared weights is equal, bit for bit")
 #
 # - `PeriodicModelAverager` averages after steps `warmup_steps` + 1, `warmup_steps` + 1 + `period`, and so on. With
 #   `warmup_steps=8`, like the hook's `start_localSGD_iter=8`, it would first average after a single local step, and
-#   then after every fourth. Our `LocalOptimizer` first averages after four local steps, so we give the averager 8 + 3.
+#   then after every fourth. Our `LocalOptimizer` first averages after four local steps, so we set the averager's
+#   `warmup_steps` to 8 + 3.
 # - With `post_local_gradient_allreduce=True`, the default, the ranks of one machine go on averaging their gradients in
 #   every step. Only averaging between machines becomes less frequent.
-# - Without the hook `DistributedDataParallel` averages all gradients in every step, and local SGD saves nothing.
+# - Without the hook, `DistributedDataParallel` averages all gradients in every step, and local SGD saves nothing.
 #
-# PyTorch has no parameter server of its own. To write one, call `dist.recv(x)` without a source: with gloo it receives
+# PyTorch has no parameter server of its own. To write one, call `dist.recv(x)` without a source: with gloo, it receives
 # from the rank that sends first, and returns this rank's number. The appendix [07, a real
-# server](appendix/07_real_server.ipynb) contains such a server. There the order of arrival and thus the result change
+# server](appendix/07_real_server.ipynb) contains such a server. There, the order of arrival and thus the result change
 # from run to run, so an error may not be reproducible.
 #
 # ## The reference implementation
@@ -637,21 +638,21 @@ reference(AsynchronousTurn, BoundedTurn)
 # | `DoubleBufferedOptimizer` | ChainerMN; the delay of one step in [PipeDream-2BW](https://arxiv.org/abs/2006.09503) |
 #
 # DiLoCo also has an outer optimizer. It treats the mean change of the ranks' parameters since they were last averaged
-# as a gradient, and takes a step with momentum. Federated averaging has none.
+# as a gradient, and takes a step with momentum. Federated averaging has no outer optimizer.
 #
-# Today most training is synchronous. Links have become faster and machines more alike, and results have to be
+# Today, most training is synchronous. Links have become faster and machines more alike, and results have to be
 # reproducible. Where links are slow, as between continents, ranks average their parameters only rarely.
 #
 # 1. Takuya Akiba, *chainerMNによる分散学習* (Distributed training with ChainerMN), a talk on YouTube, 2017. We
 #    know it only from a listener's notes, and have no link to the video.
-# 2. Jianmin Chen and others, *Revisiting Distributed Synchronous SGD*, 2016, <https://arxiv.org/abs/1604.00981>
-# 3. Qirong Ho and others, *More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server*, 2013,
-#    <https://proceedings.neurips.cc/paper/2013/hash/b7bb35b9c6ca2aee2df08cf09d7016c2-Abstract.html>
-# 4. Tao Lin and others, *Don't Use Large Mini-Batches, Use Local SGD*, 2020, <https://arxiv.org/abs/1808.07217>
-# 5. Jeffrey Dean and others, *Large Scale Distributed Deep Networks*, 2012,
-#    <http://www.cs.toronto.edu/~ranzato/publications/DistBeliefNIPS2012_withAppendix.pdf>
-# 6. Arthur Douillard and others, *DiLoCo: Distributed Low-Communication Training of Language Models*, 2023,
-#    <https://arxiv.org/abs/2311.08105>
+# 2. Jianmin Chen and others, [*Revisiting Distributed Synchronous SGD*](https://arxiv.org/abs/1604.00981), 2016
+# 3. Qirong Ho and others, [*More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+#    Server*](https://proceedings.neurips.cc/paper/2013/hash/b7bb35b9c6ca2aee2df08cf09d7016c2-Abstract.html), 2013
+# 4. Tao Lin and others, [*Don't Use Large Mini-Batches, Use Local SGD*](https://arxiv.org/abs/1808.07217), 2020
+# 5. Jeffrey Dean and others, [*Large Scale Distributed Deep
+#    Networks*](http://www.cs.toronto.edu/~ranzato/publications/DistBeliefNIPS2012_withAppendix.pdf), 2012
+# 6. Arthur Douillard and others, [*DiLoCo: Distributed Low-Communication Training of Language
+#    Models*](https://arxiv.org/abs/2311.08105), 2023
 #
 # ## Problems
 #
@@ -676,24 +677,24 @@ print(f"2. Each sends its 4 GB once: {average:.0f} s, so after {average / 0.1:.0
 #
 # The three statements:
 #
-# 1. *Asynchronous updates raise throughput and cost accuracy.* The first half is right: with one slow worker 640
+# 1. *Asynchronous updates raise throughput and cost accuracy.* The first half is right: with one slow worker, 640
 #    gradients took 0.90 s instead of 3.22 s. The second half depends on the learning rate and on the length of the
-#    training. After 320 gradients a staleness of 7 cost 10 points, even at the best of three rates. After 640 gradients
-#    the asynchronous way was 1.4 points lower, which may be chance. A backup worker saved nearly as much time, and no
-#    gradient was stale.
+#    training. After 320 gradients, a staleness of 7 cost 10 points, even at the best of three rates. After 640
+#    gradients, the asynchronous way was 1.4 points below the synchronous one, which may be chance. A backup worker
+#    saved nearly as much time, and no gradient was stale.
 # 2. *A parameter server is a bottleneck.* This is right for one server, with which a step takes as long as p + 1
-#    messages. With 16 workers a ring was 6.5 times as fast. Servers that hold equal parts of the model share the load.
-# 3. *An even number of servers is slow.* With round-robin one of two servers gets all weights. This explains the
+#    messages. With 16 workers, a ring was 6.5 times as fast. Servers that hold equal parts of the model share the load.
+# 3. *An even number of servers is slow.* With round-robin, one of two servers gets all weights. This explains the
 #    statement for two servers, but not for four.
 #
 # And for your own training:
 #
-# - With p equally fast workers the staleness is p - 1. The larger the learning rate, the less staleness training
-#   tolerates.
+# - With p equally fast workers, the staleness is p - 1. The larger the learning rate, the more staleness harms
+#   training.
 # - The ways to deal with a straggler need similar numbers of gradients, but very different times.
 # - Local SGD sends fewer messages, and lost 1.2 points here. Double buffering hides messages behind computing, but lost
-#   38 points at the rate that was best without it.
-# - In PyTorch a hook, an averager and an optimizer together implement post-local SGD. The first average comes after
+#   38 points at the rate that was best without a delay.
+# - In PyTorch, a hook, an averager and an optimizer together implement post-local SGD. The first average comes after
 #   step `warmup_steps` + 1.
 #
 # Next comes lesson 08, [More machines](08_scaling.ipynb), which asks when more machines make training slower.

@@ -3,19 +3,19 @@
 #
 # **When do more machines make it slower?** About 55 minutes to read, and 20 for its exercise.
 #
-# A tutorial of 2018 trains a small network on MNIST with ChainerMN, a library for data parallelism (lesson 06) [1]. Its
-# machines stand in an office and have two GPUs each. One GPU takes 80.6 s. Two GPUs of the same machine take 45.1 s.
-# Two GPUs in different machines take 418.2 s.
+# A tutorial of 2018 trains a small network on MNIST with ChainerMN, a library for data parallelism (lesson 06) [1]. The
+# tutorial's machines stand in an office and have two GPUs each. One GPU takes 80.6 s. Two GPUs of the same machine take
+# 45.1 s. Two GPUs in different machines take 418.2 s.
 #
-# With the second machine, training takes nine times as long. The tutorial gives three possible reasons: synchronisation
+# Two GPUs in two machines take nine times as long as in one. The tutorial gives three possible reasons: synchronisation
 # between machines, work that is done once per epoch, and the small number of GPUs. It does not mention the bytes that
-# the Ethernet carries. This lesson computes the time of these bytes. Then it predicts larger clusters: 128 GPUs of
-# 2017, 512 of 2018, and 128 H100 of 2024.
+# travel over the Ethernet. This lesson computes how long it takes to send these bytes. Then it predicts how well larger
+# clusters scale: 128 GPUs in 2017, 512 GPUs in 2018, and 128 H100s in 2024.
 #
 # After this lesson you can
 #
 # - predict the time of a data-parallel step from its computation, its bytes and its links;
-# - say which of two kinds of speedup a publication reports, and which share of its GPUs is useful;
+# - say which of two kinds of speedup a publication reports, and what share of the GPUs' time was useful work;
 # - compare a prediction with a published speedup, and find out which assumption is wrong;
 # - start a PyTorch program on several machines, and measure how it scales.
 
@@ -50,8 +50,8 @@ torch.set_num_threads(1)  # for arrays as small as these, starting a second thre
 # %% [markdown]
 # ## From seconds to one step
 #
-# The tutorial trains for 20 epochs of 60 000 images, and each GPU takes batches of 100. With p GPUs an epoch has 60 000
-# / (100 p) steps. So each row of the tutorial's table gives the time of one step. (The article says that there are 1000
+# The tutorial trains for 20 epochs of 60 000 images, and each GPU takes batches of 100. With p GPUs, an epoch has 60
+# 000 / (100 p) steps. So each row of the tutorial's table gives the time of one step. (The tutorial mentions 1000
 # images, but its times fit the 60 000 of MNIST.)
 
 # %%
@@ -61,9 +61,9 @@ for row in CHAINERMN_TUTORIAL.gpu:
     print(f"{what}: {row.seconds:6.2f} s, {steps:6} steps of {1e3 * step_of(row):5.2f} ms")
 
 # %% [markdown]
-# In each step the GPUs sum their gradients in an all-reduce (lesson 05). The network has 1 796 010 parameters, so the
-# gradients have 7.18 MB in float32. With two GPUs, each GPU sends its 7.18 MB once. The article does not say how fast
-# its Ethernet is. We assume 1 Gbit/s. Such a link carries 118 MB of data per second.
+# In each step, the GPUs sum their gradients in an all-reduce (lesson 05). The network has 1 796 010 parameters, so the
+# gradients have 7.18 MB in float32. With two GPUs, each GPU sends its 7.18 MB once. The tutorial does not say how fast
+# its Ethernet is. We assume 1 Gbit/s. Such a link carries 118 MB per second.
 #
 # **Predict first.** How long does the all-reduce take over this link? Does it explain the step of 69.7 ms?
 
@@ -78,19 +78,19 @@ print(f"6000 steps take {6000 * (ethernet + 7.5e-3):.0f} s. Published: 418 s")
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The all-reduce takes nine times as long as the computation, and it explains the row to 2 %. A step that computes for 7
-# ms gains nothing from a second machine if its all-reduce takes 61 ms.
+# The all-reduce takes nine times as long as the computation. Together they predict the published time to within 2 %. A
+# step that computes for 7 ms gains nothing from a second machine if its all-reduce takes 61 ms.
 #
 # </details>
 #
 # ## A predictor
 #
 # `step` predicts the time of a step with any number of ranks and machines, and with any communicator of lesson 06. It
-# adds the seconds that a rank computes and the seconds of the all-reduce. It uses no formula for the all-reduce. It
-# runs the communicator's own code on virtual ranks, where each message takes latency + bytes / bandwidth of its link.
-# All ranks of a machine share the link that joins this machine to the network. If the network cannot read a GPU's
-# memory, gradients that leave a machine are first copied to the host, and the sum is copied back. The tutorial's rows
-# below include these copies ("to the host").
+# adds the time that a rank computes and the time of the all-reduce. For the all-reduce it uses no formula, but runs the
+# communicator's own code on virtual ranks, where each message takes latency + bytes / bandwidth of its link. All ranks
+# of a machine share the link that joins this machine to the network. If the network card cannot read a GPU's memory,
+# gradients that leave a machine are first copied to the host, and the sum is copied back. The tutorial's rows below
+# include these copies ("to the host").
 
 # %%
 machines = Machines(4, nodes=2, inside="PCIe 3.0 x16", between="1 GbE")
@@ -101,12 +101,12 @@ print(f"{1e3 * predicted.seconds:.1f} ms a step, of which the all-reduce takes {
 # %% [markdown]
 # ## The tutorial's table, predicted
 #
-# Two numbers are not known: the seconds that a GPU computes in a step, and the bandwidth inside a machine. We fit them
-# to the two rows of one machine, so these two rows agree by construction. The rows of two machines are predictions.
+# Two numbers are not known: the time that a GPU computes in a step, and the bandwidth inside a machine. We fit them to
+# the two rows of one machine, so these two rows agree by construction. The rows of two machines are predictions.
 #
-# ChainerMN usually used its communicator `hierarchical`. First the GPUs of each machine add their gradients on one GPU,
-# the machine's leader. Then the leaders exchange their sums over the network. Last, each leader broadcasts the total
-# inside its machine.
+# ChainerMN usually used its `hierarchical` communicator. First, the GPUs of each machine add their gradients on one
+# GPU, the machine's leader. Then the leaders exchange their sums over the network. Last, each leader broadcasts the
+# total inside its machine.
 #
 # **Predict first.** On two machines with one GPU each, the training takes 418 s. How long does it take on two machines
 # with two GPUs each?
@@ -142,16 +142,16 @@ assert abs(rows[2].off) < 0.05 and abs(rows[3].off) < 0.20
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Each machine sends one sum of gradients, 7.18 MB, whether it has one GPU or two. So a step takes about as long as
-# before. Four GPUs need half as many steps, and half of the time, as predicted: 208 s.
+# Each machine sends one sum of gradients, 7.18 MB, whether it has one GPU or two. So a step takes about as long with
+# four GPUs as with two. But four GPUs need only half as many steps, so the predicted time is halved to 208 s.
 #
 # The published time is 252 s, so 14.9 ms of each step are not explained. Perhaps the two processes of a machine wait
-# for each other, or their simultaneous copies to the host are slow, or the work once per epoch takes this time.
+# for each other, or their simultaneous copies to the host are slow, or the work done once per epoch takes this time.
 #
 # </details>
 #
-# The appendix [08, harder rows](appendix/08_harder_rows.ipynb) looks for the missing time, predicts the tutorial's
-# table of CPUs, and predicts a training on 1024 GPUs.
+# The appendix [08, harder rows](appendix/08_harder_rows.ipynb) looks for the missing time, and predicts the tutorial's
+# table of CPUs and a training run on 1024 GPUs.
 #
 # Exercise [`e08_predict_epoch`](../exercises/e08_predict_epoch.py): predict an epoch from a few numbers, with a ring.
 
@@ -161,22 +161,22 @@ assert abs(rows[2].off) < 0.05 and abs(rows[3].off) < 0.20
 # %% [markdown]
 # ## Speedup and efficiency
 #
-# A speedup is the time of one GPU divided by the time of p GPUs, with the same work. The **efficiency** is the speedup
-# divided by p. "The same work" can mean two things.
+# A speedup is the time that one GPU needs, divided by the time that p GPUs need for the same work. The **efficiency**
+# is the speedup divided by p. "The same work" can mean two things.
 #
 # - **Strong scaling**: the whole batch stays constant, and each GPU takes 1/p of it.
 # - **Weak scaling**: the batch of each GPU stays constant, and the whole batch grows with p. The speedup compares
 #   images per second.
 #
-# A law describes each kind. Let s be the share of the time that is not divided among the GPUs.
+# Each kind of speedup has its own law. Let s be the share of the time spent on work that is not divided among the GPUs.
 #
 # - **Amdahl's law** [2] is about strong scaling. If s is measured on one GPU, p GPUs have a speedup of 1 / (s + (1 - s)
 #   / p). It never exceeds 1 / s.
 # - **Gustafson's law** [3] is about weak scaling. If s is measured on p GPUs, their speedup is s + (1 - s) p.
 #
-# Take ResNet-50 on P100 GPUs, four in a machine. InfiniBand FDR joins the machines at 6.8 GB/s, and PCIe joins the GPUs
-# of a machine at 12 GB/s. For strong scaling the whole batch has 64 images, and for weak scaling each GPU has 64. One
-# GPU computes a batch of 64 in 256 ms. The all-reduce takes 17 ms on two GPUs.
+# Consider ResNet-50 on P100 GPUs, four in a machine. InfiniBand FDR joins the machines at 6.8 GB/s, and PCIe joins the
+# GPUs of a machine at 12 GB/s. For strong scaling, the whole batch has 64 images, and for weak scaling, each GPU takes
+# 64. One GPU computes a batch of 64 in 256 ms. The all-reduce takes 17 ms on two GPUs.
 #
 # **Predict first.** What is the speedup of 64 GPUs with strong scaling, and with weak scaling: about 4, 16 or 50?
 
@@ -222,23 +222,24 @@ assert strong[-1] < 4 and weak[-1] > 50 and abs(strong[-1] * (0.26 + 0.74 / 64) 
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# With strong scaling 64 GPUs are only 1.2 times as fast as eight. The computation shrinks from 256 ms to 6 ms, while
-# the all-reduce grows to 62 ms. It would hardly grow further on more machines, because the leader of a machine never
-# sends more than twice the gradients. Amdahl's law with s = 0.26 gives the same speedup for 64 GPUs, but it does not
-# fit fewer GPUs. The law assumes a constant s, and this all-reduce grows from 17 to 62 ms.
+# With strong scaling, 64 GPUs are only 1.2 times as fast as eight. The computation shrinks from 256 ms to 6 ms, while
+# the all-reduce grows to 62 ms. It would grow little further on more machines, because the leader of a machine never
+# sends more than twice the size of the gradients. Amdahl's law with s = 0.26 gives the same speedup for 64 GPUs, but it
+# does not fit fewer GPUs. The law assumes a constant s, but this all-reduce grows.
 #
-# With weak scaling the efficiency falls to 84 % on eight GPUs and then hardly changes: 80 % on 64. The all-reduce is a
-# fifth of a step. With s = 0.196, Gustafson's law predicts 51.7. We get 51.5, because communication is not useful work.
-# So large clusters train with large batches. Lesson 09 asks what large batches do to learning.
+# With weak scaling, the efficiency falls to 84 % on eight GPUs, and then only to 80 % on 64. The all-reduce is a fifth
+# of a step. With s = 0.196, Gustafson's law predicts 51.7. We get 51.5. (The law also counts the share s in the time of
+# one GPU, which needs no all-reduce.) Since weak scaling stays efficient, large clusters train with large batches.
+# Lesson 09 asks what large batches do to learning.
 #
 # </details>
 #
-# ## When does it pay?
+# ## When do more machines pay off?
 #
-# More machines pay if a step computes for a long time, compared with its all-reduce. Four changes help: a network with
-# more FLOPs per byte of gradients, a larger batch, a faster link, and an all-reduce that overlaps with the backward
-# pass (lesson 06). An all-reduce can hide only behind the backward pass, which is about two thirds of the computation.
-# Move the sliders. They show the tutorial's network, with two GPUs in each machine.
+# More machines pay off if the computation of a step takes long compared with its all-reduce. Four changes help: a
+# network with more FLOPs per byte of gradients, a larger batch, a faster link, and an all-reduce that overlaps with the
+# backward pass (lesson 06). An all-reduce can hide only behind the backward pass, which is about two thirds of the
+# computation. The sliders show the tutorial's network, with two GPUs in each machine.
 
 # %% tags=["nbval-ignore-output"]
 LINES, SIZES = ["1 GbE", "10 GbE", "InfiniBand FDR", "InfiniBand HDR"], [2, 8, 32]
@@ -259,15 +260,15 @@ def try_it(compute_ms=20.0, between="10 GbE", overlap="none"):
 plot.sliders(try_it, compute_ms=[6.72, 20.0, 60.0, 200.0, 600.0], between=LINES, overlap=["none", "all of backward"])
 
 # %% [markdown]
-# ## 128 GPUs of 2017
+# ## 128 GPUs in 2017
 #
-# In February 2017 the authors of ChainerMN announced that it trains ResNet-50 about 100 times as fast on 128 GPUs as on
-# one [4]. There were 32 machines with four GTX TITAN X each, joined by InfiniBand FDR. Each GPU took 32 images per
-# step. Nothing is fitted in this prediction. The seconds of computing come from a virtual GPU, and the bandwidths come
-# from data sheets.
+# In February 2017, the authors of ChainerMN announced that it trains ResNet-50 about 100 times as fast on 128 GPUs as
+# on one [4]. There were 32 machines with four GTX TITAN X each, joined by InfiniBand FDR. Each GPU took 32 images per
+# step. Nothing is fitted in this prediction: the computing time comes from a virtual GPU, and the bandwidths from data
+# sheets.
 #
-# The virtual GPU always computes at the best speed of matrix products. Its step takes 207 ms. A real TITAN X was
-# measured in 2016 [5]. At its speed the step takes 342 ms.
+# The virtual GPU always computes at the highest speed that matrix products reach. Its step takes 207 ms. A real TITAN X
+# was measured in 2016 [5]. At the measured speed, the step takes 342 ms.
 #
 # **Predict first.** With the virtual GPU, the step is too short. Does that make the predicted efficiency too low or too
 # high?
@@ -311,21 +312,21 @@ assert 90 < too_fast < 100 < measured_gpu < 128 * CHAINERMN_128["paper"].efficie
 # <details><summary>Why</summary>
 #
 # Too low. The all-reduce takes the same time in both cases, so it is a larger share of the shorter step. A slow GPU
-# scales better than a fast one. With the virtual GPU the predicted speedup is 98. This agrees with the announcement
+# scales better than a fast one. With the virtual GPU, the predicted speedup is 98. This agrees with the announcement
 # only because two errors cancel: the GPU is too fast, and something else in the announced training was slower than
-# predicted. The measured GPU gives 108. The authors' paper of October 2017 reports an efficiency of 90 %, which is a
-# speedup of 115 [6]. So the better prediction is 6 % too low.
+# predicted. With the measured GPU, the predicted speedup is 108. The authors' paper of October 2017 reports an
+# efficiency of 90 %, which is a speedup of 115 [6]. So the better prediction is 6 % too low.
 #
 # </details>
 #
-# ## 512 GPUs of 2018, with overlap
+# ## 512 GPUs in 2018, with overlap
 #
-# Horovod, another library for data parallelism, reports efficiencies on 512 GPUs: 90 % for ResNet-101 and 68 % for
-# VGG-16 [7]. Its all-reduces overlap with the backward pass. They use a ring and buffers of 64 MiB, over links of 25
-# Gbit/s. The README calls the GPUs "Pascal", and we assume P100. A virtual backward pass tells when each gradient is
-# ready. For VGG-16 the virtual P100 is too slow, with 90 images per second, and TensorFlow's benchmark measured 154
-# [8]. (cuDNN computes 3x3 convolutions with fewer FLOPs than the model counts.) The next cell scales the times of
-# VGG-16 to this speed.
+# The authors of Horovod, another library for data parallelism, report efficiencies on 512 GPUs: 90 % for ResNet-101 and
+# 68 % for VGG-16 [7]. Horovod's all-reduces overlap with the backward pass. They use a ring and buffers of 64 MiB, over
+# links of 25 Gbit/s. The authors call the GPUs "Pascal", and we assume P100s. A backward pass on a virtual P100 shows
+# when each gradient is ready. For VGG-16, the virtual P100 is too slow: it reaches 90 images per second, whereas
+# TensorFlow's benchmark measured 154 [8]. (cuDNN computes 3x3 convolutions with fewer FLOPs than the model counts.) The
+# next cell scales the times of VGG-16 to the measured speed.
 
 # %%
 def ring_of_512(numbers):
@@ -352,22 +353,23 @@ plot.parts(bars, "seconds a step", "512 P100: two predictions and the published 
 None
 
 # %% [markdown]
-# A ring sends nearly twice the gradients over 3.1 GB/s. For ResNet-101 this takes 0.12 s, and the backward pass of 0.30
-# s hides two thirds of it. The predicted 92 % agree with the published 90 %. For VGG-16 the ring takes 0.36 s, and its
-# backward pass takes only 0.28 s. So overlap cannot hide all of it, and the prediction is 79 %.
+# In a ring, each link carries nearly twice the size of the gradients, at 3.1 GB/s. For ResNet-101, this takes 0.12 s,
+# and the backward pass of 0.30 s hides two thirds of it. The predicted efficiency of 92 % is close to the published 90
+# %. For VGG-16, the all-reduce takes 0.36 s, but the backward pass only 0.28 s. So overlap cannot hide the whole
+# all-reduce, and the predicted efficiency is 79 %.
 #
-# The published 68 % lie halfway between the predictions with and without overlap, 79 % and 53 %. So half of the overlap
-# was lost, and our model does not say why. Perhaps the GPU is slower while it also adds and copies for the ring. In our
-# model both run at full speed. This error grows with the bytes per second of computing, and VGG-16 has more than three
-# times as many as ResNet-101.
+# The published 68 % lies about halfway between the predictions with and without overlap, 79 % and 53 %. So about half
+# of the gain from overlap was lost, and our model does not say why. Perhaps the GPU computes more slowly while it also
+# adds and copies for the ring. This slowdown, which our model leaves out, would cost VGG-16 more than ResNet-101,
+# because VGG-16 has more than three times the bytes of gradients per second of computation.
 #
-# ## 128 H100 of 2024
+# ## 128 H100s in 2024
 #
 # torchtitan is PyTorch's own program for training language models. Its authors published the throughput of Llama 3.1 8B
-# on one machine with eight H100 and on 16 such machines [9]. Each GPU trains on two sequences of 8192 tokens per step
+# on one machine with eight H100s and on 16 such machines [9]. Each GPU trains on two sequences of 8192 tokens per step
 # in both cases, so this is weak scaling.
 #
-# torchtitan uses FSDP (lesson 10), which divides the parameters among the GPUs. In each step FSDP gathers the
+# torchtitan uses FSDP (lesson 10), which divides the parameters among the GPUs. In each step, FSDP gathers the
 # parameters twice, in bfloat16, and reduce-scatters the gradients in float32. Per parameter this moves 2 + 2 + 4 bytes,
 # as many as an all-reduce of float32 gradients, which moves 4 bytes twice. So our predictor of an all-reduce serves
 # here as well. NVLink 4 carries 450 GB/s between the GPUs of a machine. Each GPU has a network card of 400 Gbit/s, so
@@ -401,22 +403,22 @@ for on_8, on_128 in TORCHTITAN_8B.rates.values():
 # <details><summary>Why</summary>
 #
 # Each machine sends about 60 GB at 400 GB/s, so the step takes 0.15 s longer, or 5 %. Overlap can hide all of this
-# time. The published efficiencies, 97 to 98 %, lie between the two predictions. Our model does not explain the 2 to 3 %
-# that are lost compared with a perfect overlap. It knows no variation among 128 GPUs, which all wait for the slowest.
-# It also predicts that faster variants of the program lose more, but the published faster variants lose less.
+# time. The published efficiencies, 97 to 98 %, lie between the predictions without overlap and with perfect overlap.
+# Our model does not explain this loss of 2 to 3 %. It leaves out that the 128 GPUs differ in speed, and all wait for
+# the slowest. It also predicts that faster variants of the program lose more, but the published ones lose less.
 #
-# A machine of Horovod's cluster shared one link of 25 Gbit/s. Over such links this step would take 19 s longer. By its
-# data sheet an H100 has 93 times the FLOP/s of a P100, and its machine has 128 times the bandwidth to the network. So
-# the network has kept pace with the GPUs.
+# In Horovod's cluster, the GPUs of a machine shared one link of 25 Gbit/s. Over such links, this step would take 19 s
+# longer. According to the data sheets, an H100 has 93 times the FLOP/s of a P100, and its machine has 128 times the
+# bandwidth to the network. So the network has kept pace with the GPUs.
 #
 # </details>
 #
 # ## On this machine
 #
-# Scaling can be measured without a GPU. `mpcourse bench scaling` trains the tutorial's network on one to four ranks,
-# each with one thread. Weak scaling gives each rank 100 images, and strong scaling shares 400 images among all ranks.
-# The figure also shows an upper limit: the same number of processes that do not communicate. These are the authors'
-# measurements, ten runs of each case on two cores. For your own, run `mpcourse bench scaling --save scaling.csv`.
+# `mpcourse bench scaling` trains the tutorial's network on one to four ranks, each with one thread. With weak scaling,
+# each rank takes 100 images, and with strong scaling, all ranks share 400. The figure also shows an upper limit: the
+# speedup of the same number of processes that do not communicate. These are the authors' measurements, ten runs of each
+# case on two cores. To measure your own machine, run `mpcourse bench scaling --save scaling.csv`.
 #
 # **Predict first.** The machine has two cores. Which is slowest: two, three or four ranks?
 
@@ -454,18 +456,18 @@ assert speeds["weak", 4, 1, True, "alone"] < 1.05 * speeds["weak", 2, 1, True, "
 #
 # Three ranks. With more ranks than cores (**oversubscription**), ranks share cores. With three ranks, two share a core
 # and take twice as long, and a step ends when the slowest rank has finished. So three ranks are slower than two or
-# four. Communication is not the cause, because processes that do not communicate show the same dip: their speedup falls
-# from 1.96 to 1.38, against 1.55 to 1.04 for ranks that train together. (One rank that trains "together" is already 19
-# % slower than one alone, because it copies its gradients into buckets and back.)
+# four. Communication is not the cause, because processes that do not communicate show the same dip: with weak scaling,
+# their speedup falls from 1.96 to 1.38, and that of ranks that train together from 1.55 to 1.04. (Even a single rank is
+# 19 % slower with the all-reduce than without it, because it copies its gradients into buckets and back.)
 #
 # </details>
 #
 # ## Two machines, emulated
 #
-# The tutorial's effect can be reproduced without GPUs. Linux can emulate two hosts on one machine by network
-# namespaces. Each host has its own address and an ssh server, and the link between them is limited to 1 Gbit/s. mpirun
-# starts one rank on each host by ssh, and they train the tutorial's network. `mpcourse bench two-hosts --hosts a,b`
-# first trains with both ranks on one host, and then with one rank on each. The authors measured 15 runs of each.
+# The tutorial's effect can be reproduced without GPUs. With network namespaces, Linux can emulate two hosts on one
+# machine. Each host has its own address and an ssh server, through which mpirun starts ranks. The link between the
+# hosts is limited to 1 Gbit/s. `mpcourse bench two-hosts --hosts a,b` trains the tutorial's network, first with both
+# ranks on one host, and then with one rank on each. The authors measured 15 runs of each.
 
 # %%
 emulated = as_measured()
@@ -483,13 +485,11 @@ print(f"predicted with the link's measured {bandwidth:.1f} MB/s: {1e3 * ethernet
 assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 
 # %% [markdown]
-# The link adds 64.6 ms (standard error 1.1), where 60.9 were predicted with the bandwidth that we assumed, and 58.5
-# with the bandwidth that was measured on this link. The prediction is a lower bound, and it explains all but a tenth.
-# Two ranks on one host needed 9.8 ms a step, and on two hosts 74.4 ms.
+# Both predictions are lower bounds, and explain more than nine tenths of the 64.6 ms that the link adds.
 #
-# To do this with your own machines, follow [the guide to several machines](../docs/several_machines.md). The command
-# `mpcourse doctor --hosts a,b` logs in to both machines, compares their versions and sends a message from one to the
-# other. If a step fails, it names the command to type next.
+# To do this with your own machines, follow [the guide to several machines](../docs/several_machines.md). `mpcourse
+# doctor --hosts a,b` logs in to both machines, compares their versions and sends a message from one to the other. If
+# one of these steps fails, it says what to type next.
 #
 # ## The same in PyTorch
 #
@@ -504,9 +504,9 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 #     --rdzv-backend c10d --rdzv-endpoint $HEAD:29500 --rdzv-id $SLURM_JOB_ID train.py
 # ```
 #
-# Here `HEAD` is the name of the job's first machine, `scontrol show hostnames | head -n 1`. The program itself does not
-# change. The next cell writes a program that measures weak and strong scaling. To measure one rank alone, the program
-# leaves out the all-reduce by `no_sync` (lesson 06). Here it runs with two processes on one machine.
+# Here `HEAD` is the name of the job's first machine, which `scontrol show hostnames | head -n 1` prints. The program
+# itself does not change. The next cell writes a program that measures weak and strong scaling. To measure one rank
+# alone, the program skips the all-reduce with `no_sync`. Here it runs with two processes on one machine.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -556,12 +556,12 @@ print("\n".join(said))
 assert [line.split(":")[0] for line in said] == ["weak", "strong"] and all(line.endswith("threads 1") for line in said)
 
 # %% [markdown]
-# Three things differ from the measurement above. `DistributedDataParallel` sums gradients during the backward pass, and
-# our communicators sum them afterwards. gloo sends through sockets even on one machine, and MPI uses memory that both
-# processes share. The step here has no optimizer.
+# Three things differ from the measurement above. `DistributedDataParallel` sums gradients during the backward pass,
+# whereas our communicators sum them afterwards. gloo sends through sockets even on one machine, whereas MPI uses memory
+# that both processes share. The step here has no optimizer.
 #
 # torchrun sets `OMP_NUM_THREADS` to 1 if it starts several processes and the variable is not set. mpirun and srun do
-# not, and a rank then starts a thread for each core that it may use. The measurements above show what this costs on two
+# not set it, so a rank starts a thread for each core that it may use. Our measurements show what this costs on two
 # cores.
 
 # %%
@@ -570,10 +570,10 @@ for count, threads, bound in ((2, 1, True), (2, 2, False), (4, 1, True), (4, 2, 
     print(f"{count} ranks, threads per rank: {threads}. {speed:6.0f} images/s, {1e5 * count / speed:5.1f} ms a step")
 
 # %% [markdown]
-# Two ranks with two threads each take 2.5 times as long as with one thread each, in single runs 1.9 to 3.9 times. Four
+# Two ranks with two threads each take 2.5 times as long as with one thread each (1.9 to 3.9 in individual runs). Four
 # ranks take 16 times as long with two threads as with one. A thread that has computed its part of a matrix product
-# busy-waits for the others, on a core that they need. If your program needs more threads, set the variable to the
-# machine's cores divided by its ranks.
+# busy-waits for the others, on a core that they need. If your program needs more threads, set `OMP_NUM_THREADS` to the
+# machine's number of cores divided by its number of ranks.
 #
 # ## The reference implementation
 #
@@ -590,11 +590,9 @@ reference(scaling.step, scaling.sum_seconds)
 #
 # | here | there |
 # |---|---|
-# | ranks on nodes | `torchrun --nnodes 2 --nproc-per-node 8`; `mpirun --hostfile`; SLURM's `srun` |
+# | ranks on nodes | `torchrun --nnodes`; `mpirun --hostfile`; SLURM's `srun` |
 # | `hierarchical`, `two_dimensional` | NCCL's trees and rings, which it builds from the topology that it finds |
-# | efficiency with a constant batch per rank | weak scaling; with a constant whole batch, strong scaling |
 # | binding to cores | `mpirun --bind-to`, `torchrun --numa-binding`, `taskset`, `numactl` |
-# | threads of a rank | `OMP_NUM_THREADS`; `torch.set_num_threads` |
 #
 # 1. A tutorial on ChainerMN with MNIST, in Japanese, 2018. We have its text, but know neither its author nor its
 #    address.
@@ -611,20 +609,21 @@ reference(scaling.step, scaling.sum_seconds)
 # 8. TensorFlow, [*Benchmarks*](https://www.tensorflow.org/performance/benchmarks), 2017
 # 9. torchtitan,
 #    [*llama3_h100_202412*](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md),
-#    2024 10. NVIDIA, [*ResNet50 v1.5 For
-#    PyTorch*](https://github.com/NVIDIA/DeepLearningExamples/tree/master/PyTorch/Classification/ConvNets/resnet50v1.5),
-#    2021
+#    2024
+# 10. NVIDIA, [*ResNet50 v1.5 For
+#     PyTorch*](https://github.com/NVIDIA/DeepLearningExamples/tree/master/PyTorch/Classification/ConvNets/resnet50v1.5),
+#     2021
 #
 # ## Problems
 #
-# **1.** NVIDIA publishes images per second of ResNet-50 on one and on eight A100 of a machine: 938 and 7248 with TF32,
-# 2470 and 16 621 with mixed precision [10]. Each GPU takes 256 images per step, and the table says "strong scaling".
-# Which scaling is it, and how large are the efficiencies? Does the all-reduce of 102 MB over NVLink 3 (300 GB/s)
-# explain the loss?
+# **1.** NVIDIA publishes the throughput of ResNet-50 on one and on eight A100s of a machine: 938 and 7248 images per
+# second with TF32, 2470 and 16 621 with mixed precision [10]. Each GPU takes 256 images per step, and the table says
+# "strong scaling". Which kind of scaling is it, and how large are the efficiencies? Does the all-reduce of 102 MB over
+# NVLink 3 (300 GB/s) explain the loss?
 #
-# **2.** A step computes for 300 ms on each GPU, and the gradients have 1 GB. Many machines are joined by one link of
-# 100 Gbit/s each, which carries 11.8 GB/s. Nothing overlaps. What is the efficiency? How much larger must the batch of
-# each GPU be for 90 %?
+# **2.** A step computes for 300 ms on each GPU, and the gradients take 1 GB. Each of many machines has one link of 100
+# Gbit/s, which carries 11.8 GB/s. Nothing overlaps. What is the efficiency? How many times as large must each GPU's
+# batch be for 90 %?
 
 # %% tags=["answer"]
 # answer
@@ -640,15 +639,13 @@ print(f"   90 % needs 9 * {1e3 * summing:.0f} ms of computing, so a batch {9 * s
 # %% [markdown]
 # ## What you found
 #
-# - The time of a data-parallel step is its computation plus its bytes over the slowest link. This sum explains the
-#   tutorial's 418 s to 2 %, and two emulated hosts show the same effect.
-# - Strong scaling ends when the all-reduce takes longer than the computation. Weak scaling goes on, because a machine
-#   never sends more than twice its gradients, however many machines there are.
-# - A prediction with a GPU that is too fast agreed with a published speedup by accident. The measured GPU, the paper's
-#   115 and the H100 show what the model still misses: 2 to 6 %.
+# - A data-parallel step takes the time of its computation plus the time that its bytes need on the slowest link. This
+#   sum explains the tutorial's 418 s to within 2 %, and two emulated hosts show the same effect.
+# - Strong scaling ends when the all-reduce takes longer than the computation. Weak scaling continues, because a machine
+#   never sends more than twice the size of the gradients, however many machines there are.
+# - A prediction for a GPU that is too fast agreed with a published speedup only by accident. With the measured GPU, the
+#   prediction is 6 % below the paper's speedup of 115. On H100s, the model leaves 2 to 3 % unexplained.
 # - torchrun starts the same program on one machine or on many. Ranks need one thread each, or as many as their share of
 #   the cores.
-#
-# The appendix [08, harder rows](appendix/08_harder_rows.ipynb) predicts rows that this model does not explain so well.
 #
 # Next comes lesson 09, [Large batches](09_large_batch.ipynb): what does a bigger batch do to learning?

@@ -3,11 +3,11 @@
 #
 # **What does a bigger batch do to learning?** About 55 minutes to read, and 65 for its exercises.
 #
-# With p GPUs a data-parallel batch is p times as large, so an epoch has p times fewer updates. A talk of 2017 about
-# ChainerMN, which we know from a listener's notes, showed the effect. With 128 GPUs the network still learned, but its
-# learning curve ended a little below the curve of 8 GPUs. In the same year Goyal et al. trained ResNet-50 on 256 GPUs
-# in one hour, with a batch of 8192 images and no loss of accuracy [1]. Today batches are counted in tokens. Llama 3
-# with 405 billion parameters began with 4 million tokens in a batch and ended with 16 million [2].
+# With p GPUs, a data-parallel batch is p times as large as with one, so an epoch has p times fewer updates. A talk of
+# 2017 about ChainerMN showed the effect (we know the talk from a listener's notes). With 128 GPUs, the network still
+# learned, but its learning curve ended a little below the curve for 8 GPUs. In the same year, Goyal et al. trained
+# ResNet-50 on 256 GPUs in one hour, with a batch of 8192 images and no loss of accuracy [1]. Today, batches are counted
+# in tokens. Llama 3 with 405 billion parameters began with 4 million tokens in a batch and ended with 16 million [2].
 #
 # How large may a batch be, and what has to change with it?
 #
@@ -79,16 +79,16 @@ for batch, accuracy in reached.items():
 assert reached[1024] < reached[16] - 10
 
 # %% [markdown]
-# With the same number of epochs and the same learning rate, a batch of 1024 ends 17 points below a batch of 16. It
-# makes 40 updates instead of 1800. An update with more examples is not a larger update, because the gradient is a mean
-# over the batch and not a sum.
+# With the same number of epochs and the same learning rate, training with a batch of 1024 ends 17 points below training
+# with a batch of 16. It makes 40 updates instead of 1800. An update with more examples is not a larger update, because
+# the gradient is a mean over the batch and not a sum.
 #
 # ## A study of 1575 runs
 #
-# For larger batches the 1437 digits are too few. Most other results come from a study of 60 000 glyphs (images of 28 x
-# 28 pixels, drawn from fonts). It trains an MLP of 784-64-10 units with ten batch sizes from 32 to 16 384, each at five
-# to nine learning rates, with five seeds each. Its results come with the course. Figures show the mean of five seeds
-# and a band of two standard errors to each side. In tables the number after `+-` is one standard error.
+# For larger batches, the 1437 digits are too few. Most other results come from a study of 60 000 glyphs (images of 28 x
+# 28 pixels, drawn from fonts). We trained an MLP of 784-64-10 units with ten batch sizes from 32 to 16 384, each at
+# five to nine learning rates, with five seeds each. The results come with the course. Figures show the mean of five
+# seeds and a band of two standard errors to each side. In tables, the number after `+-` is one standard error.
 
 # %%
 glyphs = {name.removeprefix("glyphs-"): shipped(name) for name in names() if name.startswith("glyphs")}
@@ -104,10 +104,10 @@ def errors(rows):
 
 
 # %% [markdown]
-# ## The rate belongs to the batch
+# ## The best rate depends on the batch
 #
-# Now each batch size is trained at nine learning rates, for ten epochs. A cosine schedule lowers the rate to zero. The
-# next figure shows four of the batch sizes.
+# Now we train with each batch size at nine learning rates, for ten epochs. A cosine schedule lowers the rate to zero.
+# The next figure shows four of the batch sizes.
 
 # %%
 epochs = glyphs["epochs"]
@@ -133,12 +133,12 @@ high, low = (percent(epochs.chosen(batch=8192, rate=rate)) for rate in (0.64, 0.
 assert not difference(high, low, paired=True).told_apart
 
 # %% [markdown]
-# The best rate doubles with the batch from 32 to 256. A larger batch has a gradient with less noise, so it can take
-# longer steps. From 256 on the best rate stays at 0.32 (at 8192 the rates 0.32 and 0.64 do not differ significantly). A
-# step that is too long makes training diverge even if its gradient has no noise, and this limit does not depend on the
-# batch. For batches up to 512, ten epochs are enough to reach at least 97.5 %. For a batch of 16 384 they are only 40
-# updates, too few at every learning rate. (The rates were chosen by the accuracy on the test set, so all best
-# accuracies are a little too good.)
+# The best rate doubles with the batch from 32 to 256. The gradient of a larger batch has less noise, so training can
+# take longer steps. From 256 on, the best rate stays at 0.32 (at 8192, the rates 0.32 and 0.64 do not differ
+# significantly). A step that is too long makes training diverge even if its gradient has no noise, and this limit does
+# not depend on the batch. For batches up to 512, ten epochs are enough to reach at least 97.5 %. For a batch of 16 384,
+# ten epochs are only 40 updates, too few at every learning rate. (The rates were chosen by the accuracy on the test
+# set, so all best accuracies are a little too high.)
 #
 # ## Two scaling rules
 #
@@ -150,7 +150,7 @@ assert not difference(high, low, paired=True).told_apart
 # - The **square-root scaling rule** multiplies the rate by √k [3]. The mean of k times as many gradients has 1/k of the
 #   variance, so with this rule the variance of a step stays the same. This is also the rule for Adam [4].
 #
-# Here both rules start from the best rate of batch 32, which is 0.04.
+# Here, both rules start from the best rate of batch 32, which is 0.04.
 #
 # **Predict first.** At which batch does the linear rule fail? Does the square-root rule fail, too?
 
@@ -181,10 +181,10 @@ assert max(lost) < 0.6
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Up to 256 the linear rule gives the best rate of the search. At 512 it loses 2.4 points. At 1024 it asks for a rate of
-# 1.28 and reaches 35 % on average; the five runs end between 10 and 74 %. The square-root rule asks for smaller rates.
-# Training never diverges with it, and up to 8192 it loses at most 0.6 points. With the linear rule Goyal et al. saw the
-# same pattern on ImageNet: no loss up to 8192 images in a batch, and a growing error beyond.
+# Up to 256, the linear rule gives the best rate of the search. At 512, it loses 2.4 points. At 1024, it asks for a rate
+# of 1.28 and reaches 35 % on average; the five runs end between 10 and 74 %. The square-root rule asks for smaller
+# rates. Training never diverges with it, and up to 8192, the rule loses at most 0.6 points. With the linear rule, Goyal
+# et al. saw the same pattern on ImageNet: no loss up to 8192 images in a batch, and a growing error beyond.
 #
 # </details>
 #
@@ -207,7 +207,7 @@ helps = difference(at_end(warmed), at_end(at_once), paired=True)
 assert helps.told_apart and helps.mean > 10
 
 # %% [markdown]
-# With warm-up far fewer runs fail. Does it also save the linear rule on the glyphs? The next cell compares runs at the
+# With warm-up, far fewer runs fail. Does it also save the linear rule on the glyphs? The next cell compares runs at the
 # same rate, with and without a warm-up over two epochs.
 
 # %%
@@ -218,10 +218,10 @@ for batch in (512, 1024, 2048):
 print(f"best rate of the search without warm-up: {mean(percent(best[512])):.1f} %, {mean(percent(best[1024])):.1f} %")
 
 # %% [markdown]
-# At 512 and 1024 the rule works with warm-up, and reaches a higher accuracy than any rate without it. In each line of
-# the output both runs have the same highest rate, so warm-up makes the difference. A search over larger rates without
-# warm-up would not have reached this accuracy. At 2048 the rate of 2.56 is too large even after the warm-up, which
-# hardly helps.
+# At 512 and 1024, the rule works with warm-up, and reaches a higher accuracy than any rate without it. In each line of
+# the output, both runs have the same highest rate, so warm-up makes the difference. A search over larger rates without
+# warm-up would not have reached this accuracy. At 2048, the rate of 2.56 is too large even after the warm-up, which
+# helps little.
 #
 # Exercise [`e09_warmup`](../exercises/e09_warmup.py): compute the rate of every step.
 
@@ -238,7 +238,7 @@ print(f"best rate of the search without warm-up: {mean(percent(best[512])):.1f} 
 # \frac{\eta \, \lVert w \rVert}{\lVert g \rVert + \beta \lVert w \rVert} \; (g + \beta w) $$
 #
 # Here $w$ is a layer's weights, $g$ their gradient, $\gamma$ the rate, $\beta$ the weight decay and $\eta$ the *trust
-# coefficient*. Without momentum and weight decay a step changes $w$ by the fraction $\gamma \eta$ of its norm, however
+# coefficient*. Without momentum and weight decay, a step changes $w$ by the fraction $\gamma \eta$ of its norm, however
 # large the gradient is.
 
 # %%
@@ -267,11 +267,11 @@ for name, (one, other) in pairs.items():
 assert [p < 0.05 for p in corrected.values()] == [False] + 5 * [True]
 
 # %% [markdown]
-# From 2048 to 8192 LARS is 2.5 to 8.9 points better than SGD with warm-up. The table tests the six differences that
-# this lesson relies on, seed by seed. If one makes many tests, some succeed by chance, so each p-value is multiplied by
-# six (Bonferroni's correction). Five differences remain significant. The linear rule's lower accuracy at 512 may be
-# chance. The appendix [09, the study again](appendix/09_study_again.ipynb) shows that LARS gains nothing on the digits,
-# and that its gain on the glyphs does not come from trying more settings.
+# At batch sizes from 2048 to 8192, LARS is 2.5 to 8.9 points better than SGD with warm-up. The table shows tests of the
+# six differences that this lesson relies on, seed by seed. If one makes many tests, some succeed by chance, so each
+# p-value is multiplied by six (Bonferroni's correction). Five differences remain significant. The linear rule's lower
+# accuracy at 512 may be chance. The appendix [09, the study again](appendix/09_study_again.ipynb) shows that LARS gains
+# nothing on the digits, and that its gain on the glyphs does not come from trying more settings.
 #
 # Exercise [`e09_lars`](../exercises/e09_lars.py): write LARS.
 
@@ -282,7 +282,7 @@ assert [p < 0.05 for p in corrected.values()] == [False] + 5 * [True]
 # ## Equal updates
 #
 # Is a large batch itself the problem, or the small number of updates? The next cell gives each batch size 600 updates
-# at its best constant rate. With a batch of 32 these are a third of an epoch, and with 16 384 they are 150 epochs.
+# at its best constant rate. With a batch of 32, these are a third of an epoch, and with 16 384, they are 150 epochs.
 #
 # **Predict first.** Which batch has the highest test accuracy after 600 updates: 32, 512, 1024, 8192 or 16 384?
 
@@ -298,9 +298,9 @@ for batch in (32, 512, 1024, 8192, 16384):
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The order is now reversed. With the same number of updates a larger batch is better, because its gradients have less
-# noise. From 32 to 512 the accuracy gains nine points. From 512 to 8192 it gains half a point for 16 times the
-# examples, because little noise is left. At 16 384 it loses half a point again.
+# The order is now reversed. With the same number of updates, a larger batch is better, because its gradients have less
+# noise. From 32 to 512, the accuracy gains nine points. From 512 to 8192, it gains half a point for 16 times the
+# examples, because little noise is left. At 16 384, it loses half a point again.
 #
 # </details>
 #
@@ -334,17 +334,18 @@ print(", ".join(f"{batch}: {count:.0f}" for batch, count in updates.items()))
 # %% [markdown]
 # These are the three regimes of Shallue et al. [6].
 #
-# - **Perfect scaling** up to 256: twice the batch needs little more than half of the updates.
-# - **Diminishing returns** from 256 to 1024: twice the batch first saves a third of the updates, and then a quarter.
+# - **Perfect scaling** up to 256: doubling the batch nearly halves the updates.
+# - **Diminishing returns** from 256 to 1024: the first doubling of the batch saves a third of the updates, and the
+#   second saves a quarter.
 # - **Maximal data parallelism** beyond 1024: the number of updates stays between 176 and 208.
 #
-# McCandlish et al. describe all three by one curve with two parameters [7]:
+# McCandlish et al. describe all three regimes by one curve with two parameters [7]:
 #
 # $$ S(B) = S_{\min} \left( 1 + \frac{B_{\text{crit}}}{B} \right), \qquad
 # E(B) = B \, S(B) = E_{\min} \left( 1 + \frac{B}{B_{\text{crit}}} \right) $$
 #
 # $S$ is the number of updates, on which the time depends, and $E$ is the number of examples, on which the compute
-# depends. At the **critical batch** both are twice their least value. How precisely does the study determine this
+# depends. At the **critical batch**, both are twice their least value. How precisely does the study determine this
 # batch?
 
 # %%
@@ -368,9 +369,9 @@ assert all(175 < updates[batch] < 209 for batch in SIZES[5:])
 
 
 # %% [markdown]
-# The first error comes from five fits, each without one of the seeds. It ignores that the curve misses some points. The
-# second error comes from ten fits, each without one of the batch sizes, and it includes this misfit. So the critical
-# batch is 387, with a standard error of about 50.
+# The first error comes from five fits, each without one of the seeds. It does not include the curve's deviations from
+# the points. The second error comes from ten fits, each without one of the batch sizes, and includes these deviations.
+# So the critical batch is 387, with a standard error of about 50.
 #
 # The next figure shows both costs, each divided by its least value. The horizontal axis shows updates, and the vertical
 # axis shows examples. Small batches are on the right, and large batches are at the top. Move the slider to find the
@@ -405,8 +406,8 @@ plot.sliders(try_it, batch=[32, 128, 387, 512, 2048, 8192])
 # $$ \lVert G \rVert^2 \approx \frac{p \, n_{pb} - n_b}{p - 1}, \qquad
 # \operatorname{tr} \Sigma \approx \frac{pb \, (n_b - n_{pb})}{p - 1} . $$
 #
-# The extra cost is an all-reduce of one number in each step. In a single step both estimates are mostly noise, so each
-# is averaged over about 20 steps before the ratio is taken. In the next cell two virtual ranks train on the digits,
+# The extra cost is an all-reduce of one number in each step. In a single step, both estimates are mostly noise, so each
+# is averaged over about 20 steps before the ratio is taken. In the next cell, two virtual ranks train on the digits,
 # with 16 examples each and a warm-up.
 
 # %%
@@ -441,7 +442,7 @@ for step in (20, 100, 200):
     print(f"ten shipped runs with a batch of 64, steps {step - 19:3} to {step:3}: {mean_of(scales)} examples")
 
 # %% [markdown]
-# The noise scale grows during training, because the gradient shrinks while its noise remains. So later in training a
+# The noise scale grows during training, because the gradient shrinks while its noise remains. So later in training, a
 # larger batch is worth more. Does the noise scale predict the critical batch of the glyphs? We measured it during runs
 # with four batch sizes. The next cell shows its mean over the updates before the accuracy reaches 95 %.
 
@@ -457,8 +458,8 @@ print(f"batch 1024 at the rate 0.1 instead of {quickest[1024][0]['rate']}: noise
 assert all(0.5 < ratio < 2 for ratio in ratios.values())
 
 # %% [markdown]
-# At a good learning rate the noise scale agrees with the critical batch within a factor of two. At a rate that is three
-# times too small, it does not.
+# At a good learning rate, the noise scale agrees with the critical batch to within a factor of two. At a rate that is
+# three times too small, it does not.
 #
 # Exercise [`e09_noise_scale`](../exercises/e09_noise_scale.py): compute the noise scale.
 
@@ -473,17 +474,18 @@ assert all(0.5 < ratio < 2 for ratio in ratios.values())
 #
 # - Zhang et al. trained models of 85 million to 1.2 billion parameters. The critical batch grew with the number of
 #   training tokens, but hardly with the size of the model [9].
-# - Merrill et al. measured the critical batch at several points of the training of OLMo [10]. From a checkpoint they
-#   continued with several batch sizes, and took the largest one whose loss did not get worse. This batch was near zero
-#   at the beginning, rose within about 50 billion tokens, and then stayed near 4096 sequences of 4096 tokens, for
+# - Merrill et al. measured the critical batch at several points of the training of OLMo [10]. From a checkpoint, they
+#   continued with several batch sizes, and chose the largest one whose loss did not get worse. This batch size was near
+#   zero at the beginning, rose within about 50 billion tokens, and then stayed near 4096 sequences of 4096 tokens, for
 #   models of 1 billion and of 7 billion parameters. So they began with a small batch and doubled it twice, which saved
 #   43 % of the updates. Llama 3's batch grew in the same way. For OLMo, however, the noise scale was orders of
-#   magnitude smaller than the critical batch. Its derivation assumes SGD, and these models are trained by Adam.
+#   magnitude smaller than the critical batch. The derivation of the noise scale assumes SGD, whereas these models are
+#   trained with Adam.
 #
 # The critical batch limits how many GPUs plain data parallelism can use, because each GPU needs at least one sequence.
 #
 # **Predict first.** Let the critical batch be 4096 x 4096 tokens, as for OLMo, and let a sequence have 8192 tokens. In
-# the training of a model with 8 billion parameters one H100 processes 5762 tokens per second [11], and one A100 2973
+# the training of a model with 8 billion parameters, one H100 processes 5762 tokens per second [11], and one A100 2973
 # [12]. How many GPUs can share the batch? What is the least time of an update, and of training on 15 trillion tokens?
 
 # %% tags=["answer"]
@@ -499,15 +501,16 @@ for gpu, rate in (("H100", 5762), ("A100", 2973)):
 # <details><summary>Why</summary>
 #
 # The batch has 2048 sequences, so a 2049th GPU has nothing to do. To use more GPUs, one can raise the batch beyond the
-# critical one, but then most additional examples save no updates. Or several GPUs share a sequence, by tensor, pipeline
-# or context parallelism (lesson 12).
+# critical one, but then most additional examples save no updates. Alternatively, several GPUs can share a sequence, by
+# tensor, pipeline or context parallelism (lesson 12).
 #
 # </details>
 #
 # ## By epoch, by update, by time
 #
 # We return to the glyphs and predict times on 16 machines with one core each and links of 10 Gbit/s, as in lesson 08.
-# We measured on an idle machine how long one machine computes for an update, and predict the time of the all-reduce.
+# On an idle machine, we measured how long a machine takes to compute its share of an update. The time of the all-reduce
+# is predicted.
 #
 # **Predict first.** Compare the batches 64, 1024 and 16 384 with 600 updates each. Which learns fastest per epoch,
 # which per update, and which per second? Which processes the most examples per second?
@@ -538,7 +541,7 @@ assert min(SIZES, key=lambda b: updates[b] * took[b]) == 1024 and updates[16384]
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Per epoch the small batch is far ahead. Per update both large batches are ahead. Per second the batch of 1024 is
+# Per epoch, the small batch is far ahead. Per update, both large batches are ahead. Per second, the batch of 1024 is
 # ahead. With 64, communication takes most of the time. With 16 384, most examples save no updates. The largest batch
 # processes 5.8 times as many examples per second as the batch of 1024, but takes three times as long to reach 95 %.
 #
@@ -547,16 +550,16 @@ assert min(SIZES, key=lambda b: updates[b] * took[b]) == 1024 and updates[16384]
 # So ask these questions about any benchmark:
 #
 # - Does it show throughput, or the time to reach an accuracy? Examples per second grow with the batch.
-# - How large is the batch? Far above the critical batch most examples save no updates.
-# - Was the learning rate tuned for both batches? How many seeds are there, and what is the standard error?
-# - Do both batches train for the same number of epochs, or of updates? Equal epochs favour small batches, and equal
-#   updates favour large ones.
+# - How large is the batch? Far above the critical batch, most examples save no updates.
+# - Was the learning rate tuned for each batch size? How many seeds are there, and what is the standard error?
+# - Is the number of epochs equal, or the number of updates? Equal epochs favour small batches, and equal updates favour
+#   large ones.
 #
-# For these reasons MLPerf's training benchmark measures the time to reach a given quality [13].
+# For these reasons, MLPerf's training benchmark measures the time to reach a given quality [13].
 #
 # ## The generalisation gap
 #
-# So far larger batches were worse because they made fewer updates, and their training loss was higher, too. Keskar et
+# So far, larger batches were worse because they made fewer updates, and their training loss was higher, too. Keskar et
 # al. describe another effect [14]: at an equal training loss, a large batch may have a lower test accuracy. This is the
 # **generalisation gap**. Shallue et al. found none in 35 workloads when the settings of each batch were tuned [6]. The
 # appendix [09, the generalisation gap](appendix/09_generalisation_gap.ipynb) looks for it where examples are few, and
@@ -565,7 +568,7 @@ assert min(SIZES, key=lambda b: updates[b] * took[b]) == 1024 and updates[16384]
 # ## The same in PyTorch
 #
 # The next program repeats the run of the two virtual ranks above with real processes. Three of its parts are useful in
-# your own programs. `SequentialLR` joins a linear warm-up and a cosine schedule. With `no_sync` each rank adds the
+# your own programs. `SequentialLR` joins a linear warm-up and a cosine schedule. With `no_sync`, each rank adds the
 # gradients of two small batches before one all-reduce; this is gradient accumulation. A communication hook sees the
 # rank's own gradient before `DistributedDataParallel` averages it, and computes its squared norm for the noise scale.
 
@@ -645,30 +648,31 @@ reference(trust_ratio, LARS.step)
 # | noise scale, critical batch | gradient noise scale (GNS), critical batch size (CBS) |
 # | a batch that grows during training | batch-size warm-up; `rampup_batch_size` in Megatron-LM |
 #
-# 1. Priya Goyal et al., *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017,
-#    <https://arxiv.org/abs/1706.02677>
-# 2. Aaron Grattafiori et al., *The Llama 3 Herd of Models*, 2024, section 3.4.1, <https://arxiv.org/abs/2407.21783>
-# 3. Elad Hoffer, Itay Hubara and Daniel Soudry, *Train longer, generalize better*, 2017,
-#    <https://arxiv.org/abs/1705.08741>
-# 4. Sadhika Malladi et al., *On the SDEs and Scaling Rules for Adaptive Gradient Algorithms*, 2022,
-#    <https://arxiv.org/abs/2205.10287>
-# 5. Yang You, Igor Gitman and Boris Ginsburg, *Large Batch Training of Convolutional Networks*, 2017,
-#    <https://arxiv.org/abs/1708.03888>
-# 6. Christopher Shallue et al., *Measuring the Effects of Data Parallelism on Neural Network Training*, 2019,
-#    <https://jmlr.org/papers/v20/18-789.html>
-# 7. Sam McCandlish, Jared Kaplan, Dario Amodei et al., *An Empirical Model of Large-Batch Training*, 2018,
-#    <https://arxiv.org/abs/1812.06162>
-# 8. Tom Brown et al., *Language Models are Few-Shot Learners*, 2020, section 2.3, <https://arxiv.org/abs/2005.14165>
-# 9. Hanlin Zhang et al., *How Does Critical Batch Size Scale in Pre-training?*, 2024,
-#    <https://arxiv.org/abs/2410.21676>
-# 10. William Merrill et al., *Critical Batch Size Revisited*, 2025, <https://arxiv.org/abs/2505.23971>
-# 11. torchtitan, *Llama 3.1 on H100*, 2024, table 1,
-#     <https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md>
-# 12. torchtitan, *Performance*, 2024, Llama 3 on 64 A100,
-#     <https://github.com/pytorch/torchtitan/blob/041336434916bdc0f88c1f89fda176fd3c2092e4/docs/performance.md>
-# 13. Peter Mattson et al., *MLPerf Training Benchmark*, 2019, <https://arxiv.org/abs/1910.01500>
-# 14. Nitish Shirish Keskar et al., *On Large-Batch Training for Deep Learning: Generalization Gap and Sharp Minima*,
-#     2017, <https://arxiv.org/abs/1609.04836>
+# 1. Priya Goyal et al., [*Accurate, Large Minibatch SGD: Training ImageNet in 1
+#    Hour*](https://arxiv.org/abs/1706.02677), 2017
+# 2. Aaron Grattafiori et al., [*The Llama 3 Herd of Models*](https://arxiv.org/abs/2407.21783), 2024, section 3.4.1
+# 3. Elad Hoffer, Itay Hubara and Daniel Soudry, [*Train longer, generalize better*](https://arxiv.org/abs/1705.08741),
+#    2017
+# 4. Sadhika Malladi et al., [*On the SDEs and Scaling Rules for Adaptive Gradient
+#    Algorithms*](https://arxiv.org/abs/2205.10287), 2022
+# 5. Yang You, Igor Gitman and Boris Ginsburg, [*Large Batch Training of Convolutional
+#    Networks*](https://arxiv.org/abs/1708.03888), 2017
+# 6. Christopher Shallue et al., [*Measuring the Effects of Data Parallelism on Neural Network
+#    Training*](https://jmlr.org/papers/v20/18-789.html), 2019
+# 7. Sam McCandlish, Jared Kaplan, Dario Amodei et al., [*An Empirical Model of Large-Batch
+#    Training*](https://arxiv.org/abs/1812.06162), 2018
+# 8. Tom Brown et al., [*Language Models are Few-Shot Learners*](https://arxiv.org/abs/2005.14165), 2020, section 2.3
+# 9. Hanlin Zhang et al., [*How Does Critical Batch Size Scale in Pre-training?*](https://arxiv.org/abs/2410.21676),
+#    2024
+# 10. William Merrill et al., [*Critical Batch Size Revisited*](https://arxiv.org/abs/2505.23971), 2025
+# 11. torchtitan, [*Llama 3.1 on
+#     H100*](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md), 2024, table 1
+# 12. torchtitan,
+#     [*Performance*](https://github.com/pytorch/torchtitan/blob/041336434916bdc0f88c1f89fda176fd3c2092e4/docs/performance.md),
+#     2024, Llama 3 on 64 A100
+# 13. Peter Mattson et al., [*MLPerf Training Benchmark*](https://arxiv.org/abs/1910.01500), 2019
+# 14. Nitish Shirish Keskar et al., [*On Large-Batch Training for Deep Learning: Generalization Gap and Sharp
+#     Minima*](https://arxiv.org/abs/1609.04836), 2017
 #
 # ## Problem
 #
@@ -685,12 +689,13 @@ print(f"{(1 + k) / 2:.1f} times the compute of the critical batch, to save {1 - 
 # %% [markdown]
 # ## What you found
 #
-# - The linear scaling rule gives the best rate up to eight times the batch, and with warm-up it works up to 32 times
-#   the batch. At 64 times the batch its rate is too large even after a warm-up.
-# - The critical batch of the glyphs is 387, with a standard error of about 50. Up to 256, twice the batch nearly halves
-#   the updates. Beyond 1024, a larger batch saves hardly any.
-# - Ranks that train together can estimate this batch from their own gradients. With SGD at a good rate the estimate is
-#   right within a factor of two. For language models that Adam trains, the critical batch must be measured directly.
+# - The linear scaling rule gives the best rate up to eight times the original batch, and with warm-up, it works up to
+#   32 times. At 64 times, its rate is too large even after a warm-up.
+# - The critical batch of the glyphs is 387, with a standard error of about 50. Up to 256, doubling the batch nearly
+#   halves the updates. Beyond 1024, a larger batch saves hardly any.
+# - Ranks that train together can estimate this batch from their own gradients. With SGD at a good rate, the estimate is
+#   right to within a factor of two. For language models that are trained with Adam, the critical batch must be measured
+#   directly.
 # - The critical batch, divided by the length of a sequence, limits how many GPUs data parallelism can use. A benchmark
 #   in examples per second hides how many of these examples save updates.
 #
