@@ -3,10 +3,10 @@
 #
 # **What if even the optimizer does not fit?** About 55 minutes to read, and 105 for its exercises.
 #
-# In 2020 Rajbhandari and others counted what a GPU holds when it trains a model by Adam in mixed precision: 16 bytes
+# In 2020 Rajbhandari and others counted what a GPU holds when it trains a model with Adam in mixed precision: 16 bytes
 # for each parameter, and activations [1]. A model of 7.5 billion parameters therefore needs 120 GB, but their GPUs had
-# 32 GB. Data parallelism does not help, because each of its ranks holds all 120 GB. The authors' answer is ZeRO, the
-# Zero Redundancy Optimizer. On 64 GPUs it leaves 1.9 GB on each. What do the GPUs divide among themselves, and what
+# 32 GB. Data parallelism does not help, because each rank holds all 120 GB. The authors' answer is ZeRO, the Zero
+# Redundancy Optimizer. With it, each of 64 GPUs holds only 1.9 GB. What do the GPUs divide among themselves, and what
 # does that cost?
 #
 # After this lesson you can
@@ -14,7 +14,7 @@
 # - say which bytes ZeRO divides among the ranks in each of its three stages, and compute what a rank holds;
 # - write the three stages with a reduce-scatter and an all-gather;
 # - compute how much bandwidth stage 3 needs, and tell when a network is too slow for it;
-# - shard a model in PyTorch by `ZeroRedundancyOptimizer` and by `fully_shard`.
+# - use stages 1 and 3 in PyTorch, with `ZeroRedundancyOptimizer` and `fully_shard`.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
 from mpcourse.course.learner import panel
@@ -60,13 +60,13 @@ STAGES = {1: ShardedOptimizer, 2: ShardedGradients, 3: ShardedParameters}
 # %% [markdown]
 # ## 16 bytes a parameter
 #
-# In mixed precision (lesson 01) the forward and the backward pass compute with parameters of 16 bits. A parameter takes
-# 2 bytes, and so does its gradient. The optimizer keeps three float32 numbers for each parameter: a copy of the
+# In mixed precision (lesson 01), the forward and the backward pass compute with parameters of 16 bits. A parameter
+# takes 2 bytes, and so does its gradient. The optimizer keeps three float32 numbers for each parameter: a copy of the
 # parameter, and Adam's mean and variance. They take 12 bytes. The copies are called **master weights**. Parameters,
 # gradients and optimizer state together are the **model states**.
 #
-# Why does the optimizer need copies? A number in bfloat16 has 8 significant bits. An update that is small compared with
-# its parameter is rounded away, however often it is repeated.
+# Why does the optimizer need the copies? A number in bfloat16 has 8 significant bits. An update that is small compared
+# with its parameter is rounded away, however often it is repeated.
 
 # %%
 short, master = torch.ones((), dtype=torch.bfloat16), torch.ones(())
@@ -76,8 +76,9 @@ for _ in range(100):
 print(f"after 100 updates: {short.item():.3f} in bfloat16, {master.bfloat16().item():.3f} from the master weight")
 
 # %% [markdown]
-# In data parallelism all ranks hold the same parameters, average their gradients, and make the same update. In ZeRO
-# each rank updates only a part of the parameters. With d ranks each rank then keeps only a shard, 1/d of all elements,
+# In data parallelism, all ranks hold the same parameters, average their gradients, and perform the same update. In
+# ZeRO, each rank updates only a part of the parameters. With d ranks, each rank then keeps only a shard, which is 1/d
+# of the elements:
 #
 # - of the optimizer's state in stage 1;
 # - of the optimizer's state and the gradients in stage 2;
@@ -85,9 +86,10 @@ print(f"after 100 updates: {short.item():.3f} in bfloat16, {master.bfloat16().it
 #
 # A **stage of ZeRO** has nothing to do with the stages of a pipeline (lesson 04).
 #
-# The next cell defines a training step of one rank of many on a virtual GPU. The rank's communicator is an `AloneComm`,
-# which knows how many ranks there are and sends nothing. The tensors hold no data, so even a model of 7.5 billion
-# parameters (three layers of 50 000 x 50 000) runs on this machine. The virtual GPU counts the bytes of each kind.
+# The next cell defines a training step of one of many ranks, on a virtual GPU. The rank's communicator is an
+# `AloneComm`, which knows the number of ranks, but sends nothing. The tensors hold no data, so even a model of 7.5
+# billion parameters (three layers of 50 000 x 50 000) runs on this machine. The virtual GPU counts the bytes of each
+# kind.
 
 # %%
 ROOMY = replace(GPUS["H100-SXM"], name="an H100 with room for all", memory=2**60, workspace=0)
@@ -149,9 +151,9 @@ assert agree == [True] * 5
 # <details><summary>Why</summary>
 #
 # The first row is the answer. With P parameters and d ranks, a rank holds 4 P + 12 P/d bytes in stage 1, 2 P + 14 P/d
-# in stage 2, and 16 P/d in stage 3. Only stage 3 fits into 32 GB, and leaves 2 GB for activations. The other rows have
-# more ranks. Stages 1 and 2 never need less than 4 P and 2 P bytes. All 15 numbers agree with table 1 of the paper,
-# which we read in transcriptions.
+# in stage 2, and 16 P/d in stage 3. Only in stage 3 do the model states fit into 32 GB, with 2 GB left for activations.
+# The other rows have more ranks, but stage 1 always needs more than 4 P bytes, and stage 2 more than 2 P. All 15
+# numbers agree with the paper's table 1.
 #
 # </details>
 #
@@ -183,18 +185,18 @@ except ValueError as error:
 # !mpcourse check e10_shard
 
 # %% [markdown]
-# A step of stage 1 begins with an ordinary backward pass.
+# After an ordinary backward pass, a step of stage 1 has three parts.
 #
 # 1. A reduce-scatter gives each rank the mean gradient of its own chunk, and nothing else.
 # 2. Each rank updates its chunk.
 # 3. An all-gather sends the new chunks to all ranks.
 #
-# In lesson 05 these two collectives were the two halves of a ring all-reduce. Stage 1 therefore sends as much as data
-# parallelism does, 2 P (d - 1)/d values from each rank in each step, and needs less memory.
+# In lesson 05 these two collectives were the two halves of a ring all-reduce. In each step a rank therefore sends 2 P
+# (d - 1)/d values, as in data parallelism, but needs less memory.
 #
-# Does the model learn the same? The next cell trains an MLP on real digits by Adam for five steps, in each stage, on
-# one to four ranks. The ranks begin with different parameters, and rank 0 broadcasts its own. At the end we compare the
-# parameters with those of one process that trained on the whole batches.
+# Does the model end with the same parameters as without ZeRO? The next cell uses Adam to train an MLP on real digits
+# for five steps, in each stage and on one to four ranks. The ranks create different parameters, and then rank 0
+# broadcasts its own. At the end we compare the parameters with those of one process that trained on the whole batches.
 
 # %%
 def batches(steps):
@@ -246,18 +248,18 @@ for parameters in results.values():
 
 
 # %% [markdown]
-# In all stages the parameters are equal up to rounding.
+# In all stages, the parameters agree up to rounding.
 #
 # ## Stage 2: gradients in chunks
 #
-# In stage 1 each rank still holds all gradients until its step. But once a layer's gradients are summed over the ranks,
-# a rank needs only its own chunk of the sum. Stage 2 therefore starts a reduce-scatter for each layer during the
-# backward pass (as lesson 06 does for each bucket), and frees the other chunks at once. It sends as many values as
-# stage 1. In `ShardedGradients` the backward pass waits for each sum. In `OverlappedGradients` the backward pass
-# computes the next gradients while the sum is under way.
+# In stage 1, each rank still holds all gradients until the optimizer's step. But once a layer's gradients are summed
+# over the ranks, a rank needs only its own chunk of the sum. Stage 2 therefore starts a reduce-scatter for each layer
+# during the backward pass (as lesson 06 starts an all-reduce for each bucket), and frees the other chunks at once. It
+# sends as many values as stage 1. In `ShardedGradients`, the backward pass waits for each sum. In
+# `OverlappedGradients`, it computes the next gradients while the sum is under way.
 #
 # Exercise [`e10_reduce_scatter_gradients`](../exercises/e10_reduce_scatter_gradients.py): give each rank its chunk of
-# the mean, and send no more bytes than necessary.
+# the mean gradients, and send no more bytes than necessary.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e10_reduce_scatter_gradients
@@ -265,18 +267,18 @@ for parameters in results.values():
 # %% [markdown]
 # ## Stage 3: parameters in chunks
 #
-# A layer needs its parameters only while it computes. In stage 3 the ranks gather a layer's parameters before its
-# forward pass, and free them after it. They gather them again before the layer's backward pass, and free them after it.
-# At all other times a rank holds only its own chunk.
+# A layer needs its parameters only while it computes. In stage 3, the ranks gather a layer's parameters before its
+# forward pass and free them afterwards. They do the same for its backward pass. At all other times, a rank holds only
+# its own chunk.
 #
-# Exercise [`e10_gather_layer`](../exercises/e10_gather_layer.py): write a linear layer whose weight is in memory while
-# the layer computes, and only then.
+# Exercise [`e10_gather_layer`](../exercises/e10_gather_layer.py): write a linear layer whose whole weight is in memory
+# only while it computes.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e10_gather_layer
 
 # %% [markdown]
-# **Predict first.** In stages 1 and 2 a rank sends almost 2 P values in a step. How many values does it send in stage
+# **Predict first.** In stages 1 and 2, a rank sends almost 2 P values in a step. How many values does it send in stage
 # 3? How many does it send in each stage if a step accumulates the gradients of 8 backward passes?
 
 # %% tags=["answer"]
@@ -303,19 +305,19 @@ assert all(abs(counted[stage] / sent(1, stage, 4) - 1) < 0.03 for stage in STAGE
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# In a reduce-scatter or an all-gather of P values each rank sends P (d - 1)/d values. Stages 1 and 2 need one of each.
+# In a reduce-scatter or an all-gather of P values, each rank sends P (d - 1)/d values. Stages 1 and 2 need one of each.
 # Stage 3 needs two all-gathers, one for the forward and one for the backward pass, and one reduce-scatter. So each rank
 # sends almost 3 P values.
 #
-# In stage 1 each rank accumulates the gradients of the 8 passes, and sends them once. Stage 2 has no room for whole
-# gradients, so each pass sends its own. With the all-gather of the parameters this makes 9 P values. In stage 3 each
-# pass sends 3 P values, which makes 24 P.
+# In stage 1, each rank accumulates the gradients of the 8 passes, and sends them once. In stage 2, a rank has no room
+# for whole gradients, so it sends P values in each pass. With the all-gather of the parameters, this makes 9 P values.
+# In stage 3, a rank sends 3 P values in each pass, which makes 24 P.
 #
 # </details>
 #
 # ## What a rank holds during a step
 #
-# One rank of eight trains four layers of 8 MiB each, by Adam in mixed precision.
+# Eight ranks train four layers of 8 MiB each with Adam in mixed precision.
 
 # %%
 layers, x = square_layers(4, 2048), examples(512, 2048)
@@ -341,12 +343,12 @@ assert most(lanes["stage 2"], "parameters") == 4 and most(lanes["stage 3"], "par
 assert len({round(most(box, "activations"), 3) for box in lanes.values()}) == 1
 
 # %% [markdown]
-# Stage 1 divides the largest part, the optimizer's state. In stage 2 a layer's gradients are whole only until they are
-# summed. In stage 3 a layer's parameters are whole only while it computes, so the dark blue area has steps. The
-# activations are the same in all four panels.
+# Stage 1 divides the largest part, the optimizer's state. In stage 2, a rank holds a layer's whole gradients only until
+# they are summed. In stage 3, it holds a layer's whole parameters only while the layer computes, so the dark blue area
+# has steps. The activations are the same in all panels.
 #
-# The next cell counts the model states of a transformer with the sizes of the smallest GPT-2, and traces a step on 8
-# sequences of 1024 tokens. (GPT-2's head shares the embedding's weights. This one has weights of its own.)
+# The next cell counts the model states of a transformer with the dimensions of the smallest GPT-2, and traces a step on
+# 8 sequences of 1024 tokens. (Its head has weights of its own, unlike GPT-2's.)
 
 # %%
 V, L, w = GPT2.vocabulary, GPT2.length, GPT2.width
@@ -367,16 +369,16 @@ assert all(abs(sum(after.values()) / 1e9 / states[stage] - 1) < 1e-3 for stage, 
 assert abs(most(gpt_traced[0][0], "activations") / most(gpt_traced[3][0], "activations") - 1) < 0.01
 
 # %% [markdown]
-# Stage 3 leaves an eighth of the model states, but more than half of the peak, because most of the peak is activations.
-# No stage of ZeRO divides them. Checkpointing (lesson 03) keeps fewer of them, and cutting the model into parts divides
-# them (lessons 02 to 04).
+# Stage 3 reduces the model states to an eighth. But the peak falls by less than half, because most of it is
+# activations. No stage of ZeRO divides the activations. Checkpointing (lesson 03) keeps fewer of them, and cutting the
+# model into parts (lessons 02 to 04) divides them.
 #
 # ## One layer ahead
 #
 # `ShardedParameters` waits for each layer's parameters. But the program knows in advance which layer comes next, so it
-# can gather the next layer's parameters while this layer computes. This is **prefetching**. It needs memory for the
-# parameters of two layers instead of one. In the next cell four ranks train a model of eight layers. One unit of time
-# is how long a layer's parameters take to arrive. A layer computes for 2 units forward and for 4 units backward.
+# can gather that layer's parameters while the current layer computes. This is **prefetching**. It needs memory for the
+# parameters of two layers instead of one. In the next cell, four ranks train a model of eight layers. One unit of time
+# is the time that a layer's parameters take to arrive. A layer computes for 2 units forward and for 4 units backward.
 
 # %%
 WIDTH, LAYERS = 200, 8
@@ -402,7 +404,7 @@ def layer_by_layer(comm, kind, steps=2):
 
 # %% [markdown]
 # **Predict first.** How many units does a step take if each layer waits for its parameters and for the sum of its
-# gradients? How many units does it take at least with prefetching?
+# gradients? What is the minimum with prefetching?
 
 # %% tags=["answer"]
 # answer
@@ -431,30 +433,30 @@ assert most(ahead, "parameters") == 4 / 8 + 2
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Computing takes 8 x (2 + 4) = 48 units. Without prefetching each layer waits three times for one unit: for its
-# parameters in the forward pass, for its parameters in the backward pass, and for the sum of its gradients. This makes
-# 48 + 8 x 3 = 72 units.
+# Computing takes 8 x (2 + 4) = 48 units. Without prefetching, each layer waits three times, one unit each time: for its
+# parameters in the forward pass and in the backward pass, and for the sum of its gradients. This makes 48 + 8 x 3 = 72
+# units.
 #
-# With prefetching three waits are left. The first layer of the forward pass and the first layer of the backward pass
-# wait for their parameters, and at the end all ranks wait for the last sum. This makes at least 48 + 3 = 51 units. Our
-# step takes 52 units, because the last sum takes two. In this sum each rank sends to all others at the same time, and
-# some messages wait while their receiver is busy with another one. The figure shows rank 2, which ends last.
+# With prefetching, three waits are left. The first layer of each pass waits for its parameters, and at the end all
+# ranks wait for the last sum. This makes at least 48 + 3 = 51 units. Our step takes 52, because the last sum takes two.
+# During this sum each rank sends to all others at the same time, and some messages wait while their receiver is busy
+# with an earlier message. The figure shows rank 2, which finishes last.
 #
 # </details>
 #
 # ## The bandwidth that stage 3 needs
 #
-# Prefetching can hide all messages only if sending takes no longer than computing. A GPU that sees t tokens computes
-# about 6 P t FLOPs, or 8 P t if it computes activations a second time (lesson 03). At X FLOP/s this takes 6 P t / X
-# seconds. In this time the GPU sends 3 P values of 2 bytes, that is, 6 P bytes. It therefore needs a bandwidth of
-# **X / t bytes a second**, or 6/8 of this with recomputation.
+# Prefetching can hide all messages only if sending takes no longer than computing. A GPU that sees t tokens performs
+# about 6 P t FLOPs. At X FLOP/s, this takes 6 P t / X seconds. In this time, the GPU must send 3 P values of 2 bytes,
+# that is, 6 P bytes. It therefore needs a bandwidth of **X / t bytes a second**. A GPU that recomputes activations
+# (lesson 03) performs 8 P t FLOPs, and needs only 6/8 of this bandwidth.
 #
 # This bandwidth does not depend on the size of the model, but on the number of tokens that a GPU sees in each pass.
-# With less bandwidth, sending takes longer than computing. With more bandwidth, some messages may still make ranks
-# wait.
+# Even with more bandwidth, some messages may still make ranks wait.
 #
-# The next cell computes this bandwidth for an A100 at 144 TFLOP/s, with recomputation, as in the next section, and for
-# an H100 at the 400 TFLOP/s that Meta reached on 16 384 of them [2]. Their network cards carry 25 and 50 GB/s.
+# The next cell computes this bandwidth for two GPUs. The A100 reaches 144 TFLOP/s with recomputation, as in the next
+# section. The H100 reaches 400 TFLOP/s, as each of Meta's 16 384 H100s did [2]. Their network cards carry 25 and 50
+# GB/s.
 
 # %%
 for t in (2048, 4096, 8192, 16_384):
@@ -462,16 +464,16 @@ for t in (2048, 4096, 8192, 16_384):
     print(f"{t:6} tokens in a pass: an A100 needs {a100:4.1f} GB/s, an H100 {h100:5.1f} GB/s")
 
 # %% [markdown]
-# Stages 1 and 2 need two thirds of this bandwidth.
+# Stages 1 and 2 need only two thirds of this bandwidth.
 #
 # ## A riddle from 2021
 #
-# Narayanan and others trained GPT models of 174.6 and 529.6 billion parameters by stage 3 of DeepSpeed on A100 [3]. The
-# training of the smaller model would take 90 days on 384 GPUs, 74 days on 768 GPUs, and 74 days on 1536 GPUs. The batch
-# was the same. Twice the GPUs did not save a single day.
+# Narayanan and others trained GPT models of 174.6 and 529.6 billion parameters on A100s with DeepSpeed's stage 3 [3].
+# Training the smaller model would take 90 days on 384 GPUs, 74 days on 768, and 74 days on 1536, with the same batch.
+# Doubling the GPUs from 768 to 1536 did not save a single day.
 #
 # **Predict first.** Which part of a step takes as long on 1536 GPUs as on 768 GPUs? How many bytes does a GPU send in
-# it?
+# this part?
 
 # %% tags=["answer"]
 # answer
@@ -500,42 +502,43 @@ assert round(nbytes / 200e9, 1) == 5.2 and round(fastest) == 42
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Sending takes the same time. In stage 3 each GPU sends 6 P bytes in a step, here 1048 GB, on any number of GPUs. With
+# Sending takes the same time. In stage 3, each GPU sends 6 P bytes in a step, here 1048 GB, on any number of GPUs. With
 # twice the GPUs, only the computing time of each GPU is halved.
 #
 # </details>
 #
-# What do we know, and what do we not know?
+# What do we know?
 #
-# - On 768 GPUs a step took 65.0 s. If the whole step was sending, each GPU sent at an effective rate of 16.1 GB/s. The
-#   same rate would explain the 65.0 s on 1536 GPUs. The two largest runs of the other model imply 17.9 and 17.6 GB/s.
+# - On 768 GPUs, a step took 65.0 s. If the whole step was spent on sending, each GPU sent at an effective rate of 16.1
+#   GB/s. The same rate would explain the 65.0 s on 1536 GPUs. The two largest runs of the other model imply 17.9 and
+#   17.6 GB/s.
 # - The run on 384 GPUs does not test this rate. Its step took 79.5 s, so computing may have hidden 65 s of sending. But
-#   the only computing rate that we know, 144 TFLOP/s, was itself measured over the whole step. So this argument is
-#   circular. At 271 TFLOP/s, the highest rate that Bekman measured for matrix products on an A100 [4], computing would
-#   take only 42 s and could not hide 65 s.
+#   the only computing rate that we know, 144 TFLOP/s, was measured over the whole step. So this argument is circular.
+#   At 271 TFLOP/s, the highest rate that Bekman measured for matrix products on an A100 [4], computing would take only
+#   42 s and could not hide 65 s.
 # - The cause of the 16 GB/s is not known. A node had eight GPUs and eight network cards of 25 GB/s. If a ring through
-#   all GPUs uses all eight cards, 1048 GB take 5.2 s.
+#   all GPUs used all eight cards, 1048 GB would take 5.2 s.
 #
-# Some reports are clues to the cause. NCCL, NVIDIA's library of collectives, could already use several cards at once.
-# In April 2021 a user measured 600 Gbit/s with eight cards of 100 Gbit/s [5]. But DeepSpeed's stage 3 was slow even
-# within one node. In June 2021 a user reported that a forward pass took 480 ms in stage 3 and 60 ms in stage 2 [6]. In
-# October 2021 a change of the software raised the rate of stage 3 from 54.9 to 92.1 TFLOP/s on 64 A100 [7]. So 16 GB/s
-# describes one program on one machine, and is not a limit of stage 3. Whatever the cause is, a GPU's traffic does not
-# fall with the number of GPUs.
+# Some reports are clues to the cause. NCCL, NVIDIA's library of collectives, could already use several cards at once:
+# in April 2021, a user measured 600 Gbit/s with eight cards of 100 Gbit/s [5]. But DeepSpeed's stage 3 was slow even
+# within one node. In June 2021, a user reported that a forward pass took 480 ms in stage 3 and 60 ms in stage 2 [6]. In
+# October 2021, a change to DeepSpeed raised the rate of stage 3 from 54.9 to 92.1 TFLOP/s on 64 A100s [7]. So 16 GB/s
+# describes one program on one machine, not a limit of stage 3. Whatever the cause, a GPU's traffic does not fall when
+# there are more GPUs.
 #
 # What helps if the network is too slow? Stages 1 and 2 send less, but leave all parameters on each GPU. A larger batch
-# gives each GPU more tokens, but may cost accuracy (lesson 09). **Hybrid sharding** keeps the shards within a node,
-# where links are fast. Between nodes each GPU only all-reduces its chunk of the gradients. In a node of eight GPUs each
-# GPU then holds 16/8 bytes a parameter. With 40 billion parameters this fills 80 GB and leaves no byte for activations.
-# If 20 GB are left for activations, 30 billion parameters fit.
+# gives each GPU more tokens, but may cost accuracy (lesson 09). **Hybrid sharding** divides the model states only
+# within a node, where links are fast. Between nodes, each GPU only all-reduces its chunk of the gradients. Each of a
+# node's eight GPUs then holds 16/8 bytes a parameter. With 40 billion parameters, this fills 80 GB and leaves nothing
+# for activations. If 20 GB are left for activations, 30 billion parameters fit.
 #
-# ## A published run on H100
+# ## A published run on H100s
 #
-# torchtitan is PyTorch's own library for training large models. Its authors published the memory and the speed of Llama
-# 3.1 8B under FSDP, which is stage 3, on H100 with 96 GB and a network card of 400 Gbit/s for each GPU [8]. Each GPU
-# sees two sequences in a step. We assume 8192 tokens in each, as in torchtitan's configuration for this model. FSDP
-# shards parameters, gradients and Adam's two moments in float32, which is again 16 bytes a parameter. On 128 GPUs
-# instead of 8, each GPU should hold 16 N (1/8 - 1/128) bytes less.
+# torchtitan is PyTorch's library for training large models. Its authors trained Llama 3.1 8B with FSDP, which is stage
+# 3, and published the memory and the speed [8]. The GPUs were H100s with 96 GB, each with a network card of 400 Gbit/s.
+# Each GPU saw two sequences in a step. We assume 8192 tokens in each sequence, as in torchtitan's configuration for
+# this model. FSDP shards parameters, gradients and Adam's two moments in float32, which is again 16 bytes a parameter.
+# With N parameters, each of 128 GPUs should hold 16 N (1/8 - 1/128) bytes less than each of 8.
 
 # %%
 N = 8.03e9
@@ -552,12 +555,12 @@ assert less < 77.0 - 62.0 < 82.4 - 67.0 < 1.11 * less
 
 
 # %% [markdown]
-# The formula explains nine tenths of the difference. The tables do not say what else becomes smaller. A step sends 6
-# bytes a parameter if gradients are summed in 16 bits, and 8 bytes if they are summed in float32. In both cases the
-# step needs about half of the card's bandwidth at most. FSDP can therefore hide the traffic, and the speed hardly
-# falls.
+# The formula explains nine tenths of the difference. The tables do not show what accounts for the rest. In a step, a
+# GPU sends 6 bytes a parameter if gradients are summed in 16 bits, and 8 bytes if in float32. In both cases it needs at
+# most about half of its card's bandwidth. FSDP can therefore hide the traffic, and the speed falls by less than 3 %
+# from 8 to 128 GPUs.
 #
-# Which stage do your model and your GPUs need? Move the sliders. The activations are not counted.
+# Which stage does your model need? Move the sliders. Activations are not counted.
 
 # %%
 def fits(billions=7.5, ranks=8, capacity=80):
@@ -580,8 +583,8 @@ plot.sliders(
 #
 # `ZeroRedundancyOptimizer` is stage 1, and `fully_shard` (FSDP2) is stage 3. `MixedPrecisionPolicy` chooses the dtype
 # of the forward and backward pass, and the dtype in which gradients are summed. The next program trains a small GPT of
-# 216 448 parameters in three ways on two processes. On GPUs use "nccl" instead of "gloo", and move each process's model
-# and batches to a GPU of its own.
+# 216 448 parameters in three ways in two processes. On GPUs, use "nccl" instead of "gloo", and move each process's
+# model and batches to its own GPU.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -644,11 +647,11 @@ dist.destroy_process_group()
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/zero.py 2> scratch/torchrun.log
 
 # %% [markdown]
-# The program prints what a rank keeps of the parameters and of Adam's two moments. In float64 they take 24 bytes a
-# parameter. In stage 1 two ranks share the moments, which leaves 8 + 16/2 bytes. In stage 3 they share everything,
-# which leaves 24/2 bytes. In the last case the shards are float32, which leaves 12/2 bytes.
+# The program prints how many bytes of parameters and of Adam's two moments a rank keeps. In float64, they take 24 bytes
+# a parameter. In stage 1, the two ranks divide the moments, which leaves 8 + 16/2 bytes on each. In stage 3, they
+# divide everything, which leaves 24/2 bytes. In the last case, the shards are float32, which leaves 12/2 bytes.
 #
-# The next cell trains the same model by our classes on two virtual ranks, and compares the parameters.
+# The next cell trains the same model with our classes on two virtual ranks, and compares the parameters.
 
 # %%
 torch.manual_seed(0)
@@ -688,19 +691,19 @@ assert max(largest.values()) < 1e-14 and largest["fully_shard, bfloat16"] == 0
 #
 # - `ZeroRedundancyOptimizer` gives each rank whole parameters, so the shares may be unequal. Here
 #   `DistributedDataParallel` all-reduces all gradients, and then each rank broadcasts the parameters that it has
-#   updated. This sends almost 3 P values instead of 2 P.
+#   updated. So a rank sends almost 3 P values instead of 2 P.
 # - `fully_shard` cuts each parameter along its first axis. The parameter keeps its name and its shape as a DTensor, a
 #   tensor that is divided among ranks. The shards are the float32 master weights. `fully_shard` casts them to bfloat16
 #   before it gathers them.
 # - Our classes sum gradients in the dtype of the parameters, so the program above has `reduce_dtype=torch.bfloat16`. In
-#   practice `torch.float32` is safer. It adds 2 bytes a parameter to the traffic.
-# - `fully_shard` prefetches by itself. With `reshard_after_forward=False` the parameters stay in memory after the
-#   forward pass, and are gathered once. With `CPUOffloadPolicy` the shards stay in the host's memory.
+#   practice, `torch.float32` is safer, but adds 2 bytes a parameter to the traffic.
+# - `fully_shard` prefetches by itself. With `reshard_after_forward=False`, the parameters stay in memory after the
+#   forward pass, and are gathered only once. With `CPUOffloadPolicy`, the shards stay in the host's memory.
 #
 # ## The reference implementation
 #
-# The cell shows four functions. They compute which elements a rank owns, make the step of stage 1, and gather and free
-# parameters in stage 3. All files are in `mpcourse/zero`.
+# The cell shows the functions that compute which elements a rank owns, perform the optimizer's step of stage 1, and
+# gather and free parameters in stage 3. All files are in `mpcourse/zero`.
 
 # %%
 from mpcourse.common.source import reference
@@ -719,8 +722,8 @@ reference(Unit.owned, ShardedOptimizer.step, ShardedParameters._before_forward, 
 # | `master=torch.float32` | `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` on float32 parameters |
 # | `ShardedCheckpointer` (appendix) | `torch.distributed.checkpoint` |
 #
-# 1. Samyam Rajbhandari and others, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, 2020,
-#    <https://arxiv.org/abs/1910.02054>
+# 1. Samyam Rajbhandari and others, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, 2020, table
+#    1, <https://arxiv.org/abs/1910.02054> (read in transcriptions)
 # 2. Llama Team, *The Llama 3 Herd of Models*, 2024, table 4, <https://arxiv.org/abs/2407.21783>
 # 3. Deepak Narayanan and others, *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*,
 #    2021, table 2, <https://arxiv.org/abs/2104.04473> (read in a transcription)
@@ -737,11 +740,11 @@ reference(Unit.owned, ShardedOptimizer.step, ShardedParameters._before_forward, 
 #
 # ## Problems
 #
-# **1.** A model of 70 billion parameters is trained on GPUs of 80 GB. In which stages do its model states fit, and on
-# how many GPUs at least? How many GPUs does it take if 20 GB of each GPU are left for activations?
+# **1.** A model of 70 billion parameters is trained on GPUs of 80 GB. In which stages do its model states fit, and what
+# is the minimum number of GPUs? What is the minimum if 20 GB of each GPU are left for activations?
 #
-# **2.** 16 384 H100 at 400 TFLOP/s train a model with 16.8 million tokens in a step, by stage 3 alone, without
-# recomputation. Which bandwidth does each GPU need at least? How many tokens in a step would a card of 50 GB/s allow?
+# **2.** 16 384 H100s, each at 400 TFLOP/s, train a model with stage 3 alone, without recomputation. A step has 16.8
+# million tokens. What bandwidth does each GPU need? How many tokens must a step have if each GPU has only 50 GB/s?
 
 # %% tags=["answer"]
 # answer
@@ -757,13 +760,14 @@ print(f"   50 GB/s are enough for t = {least:.0f} tokens on each GPU, {least * 1
 #
 # - Adam in mixed precision needs 16 bytes a parameter. On each of d ranks, the stages of ZeRO leave 4 P + 12 P/d,
 #   2 P + 14 P/d and 16 P/d bytes. They do not divide activations.
-# - A step consists of a reduce-scatter, an update of the rank's own chunk, and an all-gather. Stages 1 and 2 send 2 P
-#   values, as data parallelism does. Stage 3 gathers twice and sends 3 P values. All stages learn what one process
-#   learns.
-# - A GPU that computes at X FLOP/s and sees t tokens needs a bandwidth of at least X / t in stage 3, for any model.
+# - A step consists of a reduce-scatter, an update of the rank's own chunk, and an all-gather. Stages 1 and 2 send
+#   almost 2 P values, as data parallelism does. Stage 3 gathers twice and sends almost 3 P values. In every stage, the
+#   model ends with the same parameters as in one process.
+# - A GPU that computes at X FLOP/s and sees t tokens in a pass needs a bandwidth of at least X / t in stage 3, for any
+#   model.
 # - `ZeroRedundancyOptimizer` and `fully_shard` end with the same parameters as our classes.
 #
 # The appendix [10, ZeRO measured](appendix/10_measured.ipynb) compares the formulas with published and measured memory.
-# It also saves a training on shards, so that another number of ranks can continue it.
+# It also saves a training run as shards, so that a different number of ranks can continue it.
 #
-# Next comes lesson 12, in which data parallelism, pipelines and tensor parallelism work together.
+# Next, lesson 12 combines data parallelism, pipelines and tensor parallelism.

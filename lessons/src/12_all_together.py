@@ -3,16 +3,16 @@
 #
 # **Which cut belongs on which wire?** About 55 minutes to read, and 90 for its exercises.
 #
-# In 2021 Deepak Narayanan and others trained a GPT of 174.6 billion parameters on A100s in two ways [1]. With ZeRO-3
-# (lesson 10) training on 300 billion tokens takes 74 days on 768 GPUs. On 1536 GPUs it also takes 74 days. The second
-# way, PTD-P, combines pipeline, tensor and data parallelism. It takes 43 days on 768 GPUs and 23 days on 1536.
+# In 2021 Narayanan and others trained a GPT of 174.6 billion parameters on A100s in two ways [1]. With ZeRO-3 (lesson
+# 10), training on 300 billion tokens takes 74 days on 768 GPUs, and also 74 days on 1536. The second way, PTD-P,
+# combines pipeline, tensor and data parallelism. It takes 43 days on 768 GPUs and 23 days on 1536.
 #
 # After this lesson you can
 #
 # - arrange ranks in a grid, with one communicator for each axis, so that most bytes stay inside a machine;
 # - compute how many bytes a GPU sends along each axis in a training step;
-# - train a transformer on a grid, and correctly compute the gradient of a message, the norm of the whole gradient, and
-#   a mean over tokens;
+# - train a transformer on a grid: backpropagate through messages, and correctly compute the norm of the whole gradient
+#   and a mean over tokens;
 # - predict the step time of a published training run, and find the fastest grid for a model of your own;
 # - build the same grid in PyTorch with `DeviceMesh`, `parallelize_module` and `fully_shard`.
 
@@ -43,9 +43,9 @@ torch.set_num_threads(1)
 # ## Two ways on the same GPUs
 #
 # The paper gives the FLOP/s that each GPU reached. A training step of a transformer with P parameters costs 8 P FLOPs
-# for each token: 2 P for the forward pass, 4 P for the backward pass, and 2 P because all activations are computed
-# again (lesson 03). These two numbers give the time of a step, in which the model sees 1536 sequences of 2048 tokens.
-# The count leaves out attention, so our times are a few percent too short.
+# for each token: 2 P for the forward pass, 4 P for the backward pass, and 2 P for computing all activations again
+# (lesson 03). These two numbers give the time of a step, in which the model sees 1536 sequences of 2048 tokens. The
+# count leaves out attention, so our times are a few percent too short.
 
 # %%
 P, TOKENS = 174.6e9, 1536 * 2048
@@ -56,19 +56,20 @@ for way, rows in (("ZeRO-3", ZERO_3[:3]), ("PTD-P", PTD_P_BESIDE_ZERO[:3])):
         print(f"{way:6} on {row.gpus:4} GPUs: {seconds:4.1f} s a step, {days:3.0f} days; published {row.days} days")
 
 # %% [markdown]
-# Lesson 10 says what is known about ZeRO-3's rows, and what is not. In each step the GPUs gather all parameters twice
-# and reduce-scatter the gradients. Each GPU sends 3 P values of 2 bytes, 1048 GB, whatever the number of GPUs. In 65 s
-# this is an effective 16.1 GB/s. It is not known why the rate was not higher, but the number of bytes is certain.
+# Lesson 10 says what is known about the ZeRO-3 runs. In each step, the GPUs gather all parameters twice and
+# reduce-scatter the gradients. Each GPU sends 3 P values of 2 bytes, 1048 GB, whatever the number of GPUs. In 65 s,
+# this is an effective rate of 16.1 GB/s. It is not known why the rate was not higher, but the number of bytes is
+# certain.
 #
 # PTD-P cuts the same model into 12 stages of a pipeline (lesson 04), and each layer into 8 parts (lesson 02). So a
-# replica of the model needs 96 GPUs. On 384, 768 and 1536 GPUs there are 4, 8 and 16 replicas, which share the 1536
+# replica of the model needs 96 GPUs. On 384, 768 and 1536 GPUs, there are 4, 8 and 16 replicas, which share the 1536
 # sequences. Each GPU sends three kinds of messages:
 #
-# - **along the tensor axis** six all-reduces of each layer's activations for each sequence, over NVLink. Two belong to
-#   the forward pass, two to the backward pass, and two to the activations that are computed again;
-# - **along the pipeline axis** one activation and one gradient for each sequence, over the network. The 8 GPUs that
-#   share a layer send an eighth each;
-# - **along the data axis** one all-reduce of its own parameters' gradients in each step, over the network.
+# - **along the tensor axis**: six all-reduces of each layer's activations for each sequence, over NVLink. Two belong to
+#   the forward pass, two to the backward pass, and two to the recomputation;
+# - **along the pipeline axis**: one activation and one gradient for each sequence, over the network. Each of the 8 GPUs
+#   that share a layer sends an eighth;
+# - **along the data axis**: one all-reduce of the gradients of its own parameters in each step, over the network.
 #
 # **Predict first.** Which of the three kinds has the most bytes? Which of them shrink on each GPU if there are twice as
 # many GPUs?
@@ -97,21 +98,22 @@ assert GB[384][2] < GB[768][2] < GB[1536][2] < 2 * 2 * P / 96 / 1e9
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The tensor axis has by far the most bytes. On 384 GPUs it sends even more than ZeRO-3. These bytes are activations.
-# With twice the GPUs each replica sees half as many sequences, so these bytes halve. The pipeline's messages halve too.
-# Only the gradients' messages grow a little, but never beyond 2 n bytes for n bytes of gradients (lesson 05).
+# The tensor axis has by far the most bytes, on 384 GPUs even more than ZeRO-3. These bytes are activations. With twice
+# the GPUs, each replica sees half as many sequences, so these bytes halve. The pipeline's messages halve too. Only the
+# gradients' messages grow a little, but never beyond 2 n bytes for n bytes of gradients (lesson 05).
 #
 # ZeRO-3 sends parameters. A GPU needs all of them, however few sequences it processes.
 #
 # </details>
 #
-# This difference does not depend on the unknown cause of the 16.1 GB/s. On 1536 GPUs PTD-P sends 8 GB over the network
-# where ZeRO-3 sends 1048 GB. PTD-P sends another 406 GB, but over NVLink. This lesson builds such a grid.
+# This difference does not depend on the unknown cause of the 16.1 GB/s. On 1536 GPUs, each GPU sends 8 GB over the
+# network with PTD-P, and 1048 GB with ZeRO-3. PTD-P sends another 406 GB, but over NVLink. This lesson builds a grid
+# like PTD-P's.
 #
 # ## A grid of ranks
 #
 # A grid has three axes: data (replicas of the model), pipeline (stages), and tensor (parts of each layer). Each rank
-# has a coordinate in each axis. For each axis it has a communicator with the ranks that differ from it only in this
+# has a coordinate on each axis. For each axis, it has a communicator with the ranks that differ from it only in this
 # coordinate. `comm.Split(color, key)` makes these communicators. The next cell arranges eight ranks on two machines,
 # with two ranks along each axis. (The figure calls a machine a node.)
 
@@ -127,14 +129,14 @@ assert (4, 5) in grid.groups("tensor") and (5, 7) in grid.groups("data") and (1,
 
 # %% [markdown]
 # Each rank is in three groups. Rank 5 has the same layers as rank 4, but the other half of each. It has the same
-# weights as rank 7, but sees other examples. It gets its activations from rank 1.
+# weights as rank 7, but sees different examples. It gets its activations from rank 1.
 #
-# The ranks are numbered axis by axis. Along the **innermost axis** neighbours have consecutive numbers, so a launcher
-# puts them on the same machine. Along the **outermost axis** the numbers are farthest apart. In Megatron-LM, NVIDIA's
-# library for large transformers, tensor is the innermost axis, then comes data, and pipeline is the outermost. For
+# The ranks are numbered axis by axis. Along the **innermost axis**, neighbours have consecutive numbers, so a launcher
+# puts them on the same machine. Along the **outermost axis**, the numbers are farthest apart. In Megatron-LM, NVIDIA's
+# library for large transformers, tensor is the innermost axis, data the middle one, and pipeline the outermost. For
 # Llama 3, data is the outermost axis [2].
 #
-# Exercise [`e12_grid`](../exercises/e12_grid.py): make the three communicators. (Its verdicts call the innermost axis
+# Exercise [`e12_grid`](../exercises/e12_grid.py): make the three communicators. (The verdicts call the innermost axis
 # the fastest, because its coordinate changes fastest.)
 
 # %% tags=["nbval-ignore-output", "remove-output"]
@@ -143,15 +145,15 @@ assert (4, 5) in grid.groups("tensor") and (5, 7) in grid.groups("data") and (1,
 # %% [markdown]
 # ## One model in three dimensions
 #
-# The model is the course's small GPT (lesson 01), which reads the course's own text. It has an embedding, four layers
-# of attention and MLP, and the embedding's weight once more, which turns the last activations into logits. Here this
-# weight is *tied*: the first and the last stage have a copy each, and the copies' gradients are added. A step on the
-# grid consists of four parts:
+# The model is the course's small GPT (lesson 01), which reads the course's text. It has an embedding, four layers of
+# attention and MLP, and a head that uses the embedding's weight again to turn the last activations into logits. This
+# weight is *tied*: the first and the last stage each have a copy, and the gradients of both copies are added. A step on
+# the grid consists of four parts:
 #
-# - Along the tensor axis each layer makes two all-reduces of its activations forward and two backward.
-# - Along the pipeline axis activations go forward and their gradients go back.
-# - Along the data axis the gradients are averaged at the end of the step.
-# - Then the gradient is clipped by its norm, and each rank's optimizer updates this rank's parameters.
+# - Along the tensor axis, each layer performs two all-reduces in the forward pass and two in the backward pass.
+# - Along the pipeline axis, activations go forward and their gradients go back.
+# - Along the data axis, the gradients are averaged at the end of the step.
+# - Then the gradient is clipped by its norm, and each rank's optimizer updates the rank's own parameters.
 
 # %%
 BATCH, MICROBATCHES, CLIP = 16, 4, 0.2
@@ -198,13 +200,13 @@ assert all(np.allclose(norms, alone, rtol=1e-12) for norms in found.values()) an
 
 
 # %% [markdown]
-# In one process and on both grids the norms agree to twelve digits. The second and the third norm are computed after
-# clipped steps have changed the weights. So these steps are equal too.
+# The norms in one process and on both grids agree to twelve digits. The second and the third norm are computed after
+# clipped gradients have changed the weights, so the steps agree too.
 #
 # ## Bytes on each wire
 #
-# **Predict first.** Along which axis do the ranks of the grid 2 x 2 x 2 send the most bytes in a step, and along which
-# the fewest? Which messages must a rank wait for before it can compute further?
+# **Predict first.** Along which axis do the ranks of the 2 x 2 x 2 grid send the most bytes in a step, and along which
+# the fewest? Which messages must a rank wait for before it can continue computing?
 
 # %% tags=["answer"]
 # answer
@@ -245,11 +247,11 @@ assert 7.5 < sent["tensor"].nbytes / sent["pipeline"].nbytes < 8.5
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Along the tensor axis the ranks send more than four times as many bytes as along the data axis, and eight times as
-# many as along the pipeline axis. Each layer makes four all-reduces of all its activations, and a rank waits for each
-# of them, because the result is the next layer's input. (Here computing a layer takes 10 us forward and 20 us
-# backward.) Along the pipeline axis only the activations at the one cut and their gradients are sent. The all-reduce of
-# the gradients comes once, at the end of the step.
+# Along the tensor axis, the ranks send more than four times as many bytes as along the data axis, and eight times as
+# many as along the pipeline axis. Each layer performs four all-reduces of all its activations, and a rank waits for
+# each of them, because the next computation needs the result. (Here a layer computes for 10 us forward and 20 us
+# backward.) Along the pipeline axis, the ranks send only the activations at the one cut and their gradients. The
+# all-reduce of the gradients comes once, at the end of the step.
 #
 # </details>
 #
@@ -293,14 +295,14 @@ assert took["data"] < took["pipeline"] < 0.5 * took["tensor"]
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Here a machine has as many ranks as the two inner axes together. So only the outermost axis crosses the machines, and
-# the order of the other two does not matter. This leaves three different times. A step is slowest if the tensor axis is
-# outermost, and over 10 GbE by far the slowest.
+# Here a machine's four ranks fill the two inner axes (2 x 2). So only messages along the outermost axis cross between
+# machines, and the order of the other two does not matter. This leaves three different times. A step is slowest if the
+# tensor axis is outermost. Over 10 GbE, it is by far the slowest.
 #
-# The fewest bytes cross between machines if the pipeline axis is outermost. Over InfiniBand this is also the fastest
-# order. Over 10 GbE the data axis is the better outermost axis, although it sends more bytes. Its all-reduce sends in
-# both directions at once, and only once a step. A pipeline sends many messages forward and then back. Each of them adds
-# a latency, which no computation hides here.
+# The fewest bytes cross between machines if the pipeline axis is outermost. Over InfiniBand, this is also the fastest
+# order. Over 10 GbE, the data axis is the better outermost axis, although it sends more bytes. Its all-reduce sends in
+# both directions simultaneously, and only once a step. A pipeline sends many messages forward and then back. Each of
+# them adds its latency, which no computation hides here.
 #
 # </details>
 #
@@ -326,24 +328,25 @@ plot.sliders(
 # %% [markdown]
 # ## What backward does at a wire
 #
-# A rank's autograd knows only what this rank has computed. So each message and each collective needs a backward of its
-# own. Two functions make a tensor-parallel layer, whose ranks all have the same input and compute the same loss [3]:
+# A rank's autograd knows only what this rank has computed. So each message and each collective needs a backward
+# function of its own. Two such functions are enough for a tensor-parallel layer, in which all ranks have the same input
+# and compute the same loss [3]:
 #
 # | | forward | backward |
 # |---|---|---|
 # | `copy_in`, before the layer | nothing: each rank has x | all-reduce of partial gradients of x |
 # | `sum_out`, after it | all-reduce of partial results | nothing: each rank has the whole gradient |
 #
-# `sum_out` assumes that all ranks receive the same gradient; otherwise it is wrong. If the ranks compute different
-# losses and training minimises their sum, other rules hold. The appendix
-# [12, parts in any graph](appendix/12_any_graph.ipynb) lists them.
+# The backward of `sum_out` is right only if all ranks receive the same gradient. If the ranks compute different losses
+# and training minimises their sum, other rules hold. The appendix [12, parts in any graph](appendix/12_any_graph.ipynb)
+# lists them.
 #
-# A pipeline needs a send and a receive that autograd sees. The backward of `recv` sends the gradient, and the backward
-# of `send` receives it. A rank that has sent its activation away has no loss on which it could call `backward()`. So
-# `send` returns a **delegate**, the number 0 with a graph behind it. The delegate's `backward()` waits for the
-# gradient. (The name comes from ChainerMN.)
+# A pipeline needs a send and a receive through which autograd can go back. The backward of `recv` sends the gradient,
+# and the backward of `send` receives it. A rank that has sent its activation away has no loss on which it could call
+# `backward()`. So `send` returns a **delegate**, the number 0 with a graph behind it. The delegate's `backward()` waits
+# for the gradient.
 #
-# Exercise [`e12_send_recv`](../exercises/e12_send_recv.py): write both.
+# Exercise [`e12_send_recv`](../exercises/e12_send_recv.py): write `send` and `recv`.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e12_send_recv
@@ -352,9 +355,9 @@ plot.sliders(
 # ## Two numbers that no rank has
 #
 # **The norm of the gradient.** Clipping needs the square root of the sum of the squares of all gradients. Along the
-# tensor axis each rank has the gradient of a different part of a sharded weight, but all ranks have the same gradient
-# of a layer norm. Along the data axis all gradients are the same. A sum over all ranks of the grid therefore counts the
-# sharded weights once for each replica, and the layer norms more often.
+# tensor axis, each rank has the gradient of a different part of a sharded weight, but all ranks have the same gradient
+# of a layer norm. Along the data axis, all gradients are the same. A sum over all ranks of the grid therefore counts
+# the sharded weights once for each replica, and the layer norms even more often.
 
 # %%
 def three_norms(comm):
@@ -372,9 +375,9 @@ print(f"norm of the clipped gradient {whole:.6f}; of rank 0's part {own:.6f}; of
 # Clipping reduced the norm to 0.2, so the first norm is right. The second is too small and the third is too large.
 #
 # **The number of tokens.** Sequences have different lengths, and padding has no loss. The loss of a batch is the mean
-# over its tokens. If each micro-batch takes the mean over its own tokens, and the batch takes the mean of these means,
-# then each token of a short micro-batch counts more. Hugging Face's Trainer had this fault until October 2024: for the
-# same batch it minimised a different loss with gradient accumulation than without [4]. Ranks can make the same mistake.
+# over its tokens. If we average the means of the micro-batches, a token of a short micro-batch counts more than a token
+# of a long one. Hugging Face's Trainer had this fault until October 2024: for the same batch it minimised a different
+# loss with gradient accumulation than without [4]. A mean over ranks can be wrong in the same way.
 
 # %%
 lengths, losses = np.array([100, 4]), np.array([2.0, 6.0])  # two micro-batches: tokens, and the mean loss over them
@@ -391,10 +394,10 @@ print(f"mean of means {losses.mean():.2f}, mean over tokens {(lengths * losses).
 # %% [markdown]
 # ## Both ways predicted
 #
-# The planner of this course, `mpcourse.plan`, predicts the time of a step. For each size of the tensor axis it runs the
-# model's own layers on a virtual GPU without data. It counts what their all-reduces send, and replays the pipeline's
-# schedule. For a matrix product it takes the time that others have measured for this shape. Only one number is fitted
-# to the paper: the 16.1 GB/s of ZeRO-3.
+# The planner of this course, `mpcourse.plan`, predicts the time of a step. For each size of the tensor axis, it runs
+# the model's own layers on a virtual GPU without data. It counts what their all-reduces send, and replays the
+# pipeline's schedule. For a matrix product, it uses the time that others have measured for this shape. Only one number
+# is fitted to the paper: the 16.1 GB/s of ZeRO-3.
 #
 # **Predict first.** On 1536 GPUs, what share of a step is computation in PTD-P, and what share in ZeRO-3?
 
@@ -431,24 +434,24 @@ assert abs(published["ZeRO-3, 768 GPUs"] / 65.0 - 1.026) < 0.001
 #
 # PTD-P computes during four fifths of its step. Most of the rest is communication along the tensor axis. ZeRO-3
 # computes for 14 of 65 seconds. (Its data axis shows only the messages that computing does not hide.) The black marks
-# show the step times that follow from the published FLOP/s. They use the paper's own count of FLOPs, which includes
+# show the step times that follow from the published FLOP/s. They use the paper's count of FLOPs, which includes
 # attention and is 2.6 % above 8 P for each token.
 #
 # </details>
 #
 # Five of the six predictions are within 3 % of the paper. But we fitted the 16.1 GB/s to two of these five, ZeRO-3 on
-# 768 and 1536 GPUs, which agree with each other. On 384 GPUs the step that we predict for ZeRO-3 is too short. There,
-# by our count, the GPUs compute for 53 s and send for 65 s. The planner assumes that the shorter part is hidden
-# completely. The published step took about 80 s. If both of our numbers are right, which we do not know, computing hid
-# only somewhat more than half of the sending.
+# 768 and on 1536 GPUs. (Both give the same rate.) On 384 GPUs, the step that we predict for ZeRO-3 is too short. By our
+# count, these GPUs compute for 53 s and send for 65 s. The planner assumes that the shorter part is hidden completely.
+# The published step took about 80 s. If both of our numbers are right, which is not certain, computing hid little more
+# than half of the sending.
 #
 # In a clone of the course, `python -m tests.validation plans` prints all rows of the paper's two tables.
 #
 # ## H100s and long sequences
 #
 # Meta trained Llama 3, with 405 billion parameters, on H100s [2]. One row of the paper's table has sequences of 131 072
-# tokens. There 16 ranks share each sequence and form a **context axis**. It works like a data axis, but its ranks
-# gather the keys and values of the whole sequence in each layer.
+# tokens. In this run, 16 ranks share each sequence and form a **context axis**. It works like a data axis, but in each
+# layer its ranks gather the keys and values of the whole sequence.
 
 # %%
 short, long = LLAMA_3[0], LLAMA_3[2]
@@ -467,15 +470,15 @@ assert abs(counts[short, False].miss) < 10 and abs(counts[long, True].miss) < 10
 assert 34 < counts[long, False].miss < 40
 
 # %% [markdown]
-# With long sequences most FLOPs belong to attention. With a causal mask only half of these are needed, and the paper
-# does not say whether its 380 TFLOP/s include the masked half. If they do, our prediction is 38 % too fast. If they do
-# not, it is 1 % too slow.
+# With long sequences, most FLOPs belong to attention. With a causal mask, only half of these FLOPs are needed, and the
+# paper does not say whether its 380 TFLOP/s include the masked half. If they do, our prediction is 38 % too fast. If
+# they do not, it is 1 % too slow.
 #
 # ## Which grid would the planner have chosen?
 #
-# In the PTD-P paper the tensor axis fills a whole machine before the model is cut into stages. NVIDIA's configuration
+# In the PTD-P paper, the tensor axis fills a whole machine before the model is cut into stages. NVIDIA's configuration
 # for a GPT of 40 billion parameters on 1024 GPUs did the same in January 2023, with data x pipeline x tensor = 128 x 1
-# x 8. In February 2024 NVIDIA changed this grid [5].
+# x 8. In February 2024, NVIDIA changed this grid [5].
 #
 # **Predict first.** Which axis became smaller, and which became larger?
 
@@ -494,33 +497,33 @@ assert new.number <= 3 < old.number and new.longer < 1 and 15 < old.longer < 25
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# With a tensor axis of 8, ranks send and wait several times in each layer, even over NVLink. Their matrix products are
-# an eighth as wide, so the GPU reaches fewer FLOP/s. A step takes 15 % less time with a tensor axis of 2 and a pipeline
-# of 4 stages.
+# With a tensor axis of 8, ranks send and wait several times in each layer, which costs time even over NVLink. Their
+# matrix products are an eighth as wide as the layer's, so the GPU reaches fewer FLOP/s. A step takes 15 % less time
+# with a tensor axis of 2 and a pipeline of 4 stages.
 #
 # </details>
 #
 # Our count differs from NVIDIA's programs in two ways. First, it assumes A100s. NVIDIA's examples of January 2024 use a
 # tensor axis of 2 with 4 stages on A100s and on H100s. The later configurations of two other sizes, 20 and 175 billion,
 # contain settings for the H100. Second, all configurations above 5 billion parameters, old and new, use **sequence
-# parallelism**: the ranks of the tensor axis also divide the tokens of the layer norms among them [6]. The messages
-# have as many bytes as before. The layer norms take less memory and time on each rank, and the wider the tensor axis
-# is, the more they save. So the old grid is a little better than our count says.
+# parallelism**: the ranks of the tensor axis also divide the tokens of the layer norms among themselves [6]. The
+# messages have as many bytes as without it. The layer norms take less memory and time on each rank, and a wider tensor
+# axis saves more. So the old grid is a little better than our count says.
 #
-# A tensor axis as wide as a machine is a good first guess. It is still good if a batch has too few sequences to fill a
-# pipeline. `python -m tests.validation grids` prints each published grid's place in the planner's list, the fastest
-# first.
+# A tensor axis as wide as a machine is a good first guess, above all if a batch has too few sequences to fill a longer
+# pipeline. `python -m tests.validation grids` prints each published grid's place in the planner's list of the fastest
+# grids.
 #
 # ## A plan for your own model
 #
 # `mpcourse plan` tries all grids, micro-batches, checkpoints and stages of ZeRO, and prints the fastest ten that fit.
-# It takes any `nn.Module`: `mpcourse plan file.py:make_model --gpus 64 --gpu A100-SXM4 --batch 64`. A `make_model` that
-# takes the tensor axis's communicator can be cut along this axis, too. The next cell plans a GPT of 7.5 billion
-# parameters on 64 GPUs.
+# It accepts any `nn.Module`: `mpcourse plan file.py:make_model --gpus 64 --gpu A100-SXM4 --batch 64`. If `make_model`
+# takes the tensor axis's communicator, its model can be cut along this axis, too. The next cell plans a GPT of 7.5
+# billion parameters on 64 GPUs.
 #
 # **Predict first.** On A100s with network cards of 25 GB/s (InfiniBand HDR), ZeRO-3 on all GPUs is the fastest plan.
-# Replace each A100 by an H100, which computes about three times as fast, and keep the network. Is it still the fastest?
-# And what is the fastest plan, with either GPU, if each network card has only 10 Gbit/s?
+# Replace each A100 with an H100, which computes about three times as fast, and keep the network. Is that plan still the
+# fastest? And what is the fastest plan, with either GPU, if each network card has only 10 Gbit/s?
 
 # %% tags=["answer"]
 # answer
@@ -551,20 +554,19 @@ assert grids == [(64, 1, 1), (8, 8, 1), (32, 1, 2), (8, 8, 1)] and best["A100-SX
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# On A100s computing hides nearly all messages of ZeRO-3. (The planner assumes that each of a machine's eight network
+# On A100s, computing hides nearly all messages of ZeRO-3. (The planner assumes that each of a machine's eight network
 # cards carries an eighth of the gathered parameters, at its full rate. So its result does not contradict the runs of
 # 2021, where the effective rate was lower and the model larger.) H100s compute so fast that they would wait for the
-# network. With a tensor axis of 2 each GPU gathers half as many parameters, and the fastest plan has that axis on
-# NVLink.
+# network. With a tensor axis of 2, over NVLink, each GPU gathers half as many parameters. This is the fastest plan.
 #
-# Over 10 Gbit/s the fastest plan is a pipeline of eight machines with data parallelism inside each. The data axis has
-# the most bytes there, and it now runs over NVLink. Only the activations at the cuts and their gradients cross the
-# network.
+# Over 10 Gbit/s, the fastest plan is a pipeline of eight machines with data parallelism inside each. Here the data axis
+# has the most bytes, and it runs over NVLink. Only the activations at the cuts and their gradients cross the network.
 #
 # </details>
 #
-# **So which cut belongs on which wire?** The cut with the largest messages, for which ranks must wait, belongs on the
-# fastest wire. Which cut this is depends on the model, the batch, the GPU and the network, and can be computed.
+# **So which cut belongs on which wire?** Of the cuts whose messages make ranks wait, the one with the most bytes
+# belongs on the fastest wire. Which cut this is depends on the model, the batch, the GPU and the network, and can be
+# computed.
 #
 # ## The same in PyTorch
 #
@@ -622,20 +624,19 @@ def ours(comm):
 print(f"ours, data 2 x tensor 2:              {run(ours, 4).results[0]:.10f}")
 
 # %% [markdown]
-# The two sums agree to ten decimals. Three differences from our grid are worth knowing.
+# The two sums agree to ten decimals. There are three differences from our grid.
 #
 # - Here PyTorch cuts only the MLPs along the tensor axis. Our layer has one matrix for queries, keys and values, and
 #   `ColwiseParallel` would give rank 0 all queries and half of the keys. With three separate `nn.Linear` layers,
 #   attention can be cut like the MLPs.
-# - Along the data axis `fully_shard` also shards the parameters, whereas our `GridTrainer` keeps them whole. This
+# - Along the data axis, `fully_shard` also shards the parameters, whereas our `GridTrainer` keeps them whole. This
 #   changes memory and messages, but not the result.
 # - `torch.nn.utils.clip_grad_norm_` computes the norm over a mesh by itself, if all parameters are on the same mesh.
-#   Here the layer norms are only on the data axis, so the call raises an error.
+#   Here the layer norms are only on the data axis, so the call would raise an error.
 #
 # ## The reference implementation
 #
-# These are the two functions of tensor parallelism, the grid, and the norm of the whole gradient, without their
-# docstrings. The links open the files.
+# These are the two functions of tensor parallelism, the grid, and the norm of the whole gradient, without docstrings.
 
 # %%
 from mpcourse.common.source import reference
@@ -659,8 +660,7 @@ reference(copy_in, sum_out, ParallelMLP, Grid, global_norm)
 # | delegate | ChainerMN's `delegate_variable`; mpi4jax's tokens |
 #
 # Nearly all rows exist in PyTorch. The appendix [12, ours and PyTorch's](appendix/12_twins.ipynb) trains the same model
-# with both, compares the parameters, and measures the time of a step. This lesson leaves out experts (expert
-# parallelism).
+# with both, compares the parameters, and measures the time of a step. This lesson leaves out expert parallelism.
 #
 # 1. Deepak Narayanan and others, *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*,
 #    2021, <https://arxiv.org/abs/2104.04473>, table 2
@@ -677,13 +677,13 @@ reference(copy_in, sum_out, ParallelMLP, Grid, global_norm)
 # ## Problems
 #
 # **1.** An H100 has 989 TFLOP/s and NVLink 4 with 450 GB/s in each direction. An A100 has 312 TFLOP/s and NVLink 3 with
-# 300 GB/s. In the forward pass a layer of width 12 288 costs 24 x 12 288² FLOPs for each token, and makes two
-# all-reduces of 12 288 values of 2 bytes. It is cut over 8 GPUs. Assume half of the peak FLOP/s and the full bandwidth.
-# What share of the forward pass is communication on each GPU?
+# 300 GB/s. In the forward pass, a layer of width 12 288 costs 24 x 12 288² FLOPs for each token, and needs two
+# all-reduces of 12 288 values of 2 bytes. The layer is split across 8 GPUs. Assume half of the peak FLOP/s and the full
+# bandwidth. What share of the forward pass is communication?
 #
 # **2.** A GPT has 70 billion parameters, 80 layers and a width of 8192. It is trained on 512 GPUs with 512 sequences of
-# 8192 tokens a step, in bfloat16. How many bytes does a GPU send over the network with ZeRO-3, and how many with data 8
-# x pipeline 8 x tensor 8? Split the pipeline's messages over the tensor axis, and leave out recomputation.
+# 8192 tokens a step, in bfloat16. How many bytes per step does a GPU send over the network with ZeRO-3, and how many
+# with data 8 x pipeline 8 x tensor 8? Split the pipeline's messages over the tensor axis, and leave out recomputation.
 
 # %% tags=["answer"]
 # answer
@@ -699,15 +699,15 @@ print(f"   grid: pipeline {along_pipeline / 1e9:.1f} GB + data {along_data / 1e9
 # %% [markdown]
 # ## What you found
 #
-# - A grid gives each rank a communicator for each axis. The innermost axis stays inside a machine. So it should be the
-#   axis with the largest messages for which ranks must wait, usually the tensor axis.
-# - Along the tensor and the pipeline axis a GPU sends activations, which become fewer if more replicas share the batch.
-#   ZeRO-3 sends parameters, which do not.
-# - Each message has a backward of its own. A sum over ranks must count each element of the gradient once, and a mean
-#   must count each token once.
-# - The planner predicts five of six published steps within 3 %. It is not known how much of its sending ZeRO-3 hid on
-#   384 GPUs, nor why it reached only 16.1 GB/s. The fastest grid changes with the GPU and with the network.
-# - In PyTorch a mesh, a plan for the linear layers and `fully_shard` train the same model to the same parameters.
+# - A grid gives each rank a communicator for each axis. The innermost axis stays inside a machine. It should be the
+#   axis with the most bytes for which ranks must wait, usually the tensor axis.
+# - Along the tensor and the pipeline axis, a GPU sends activations, which become fewer if more replicas share the
+#   batch. ZeRO-3 sends parameters, and their number stays the same.
+# - Each message needs a backward function of its own. A sum over ranks must count each element of the gradient once,
+#   and a mean must count each token once.
+# - The planner predicts five of six published steps within 3 %. It is not known how much of ZeRO-3's sending was hidden
+#   on 384 GPUs, nor why it reached only 16.1 GB/s. The fastest grid changes with the GPU and with the network.
+# - PyTorch's mesh, `parallelize_module` and `fully_shard` lead to the same parameters as our grid.
 #
-# Next comes your own training. `mpcourse predict --zero 3 --ranks 64` computes how much memory it needs, and
+# Next, plan a training run of your own. `mpcourse predict --zero 3 --ranks 64` computes how much memory it needs, and
 # `mpcourse plan` finds the fastest grid.
