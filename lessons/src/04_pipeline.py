@@ -4,16 +4,16 @@
 # **Why is one GPU always waiting?** About 50 minutes to read, and 85 for its exercises.
 #
 # A PyTorch tutorial trains ResNet-50 with three batches of 120 images, which takes 3.75 seconds on one GPU. With half
-# of the layers on each of two GPUs it takes 4.02 seconds, although there is twice the hardware. Then the tutorial cuts
-# each batch into splits of 12 images, and the same two GPUs need only 2.43 seconds (Shen Li, *Model Parallel Best
-# Practices*, 2019,
+# of the layers on each of two GPUs, the same training takes 4.02 seconds, although there is twice the hardware. Then
+# the tutorial cuts each batch into splits of 12 images, and the same two GPUs need only 2.43 seconds (Shen Li, *Model
+# Parallel Best Practices*, 2019,
 # <https://github.com/pytorch/tutorials/blob/03b277366b12fc14f56a387cc5ec4cdf1ede744a/intermediate_source/model_parallel_tutorial.py>).
 # This is **pipeline parallelism**.
 #
 # After this lesson you can
 #
-# - compute for what share of the time the GPUs of a pipeline are idle;
-# - choose in which order a pipeline works, by its idle time, memory and traffic;
+# - compute the share of the time for which the GPUs of a pipeline are idle;
+# - choose the order in which a pipeline works by comparing idle time, memory and traffic;
 # - test that a pipeline computes the same gradients as training without it, and say what batch norm changes;
 # - run a pipeline with `torch.distributed.pipelining`.
 
@@ -55,8 +55,8 @@ from mpcourse.virtual import GPUS, virtual_gpus
 # ## One GPU computes, three wait
 #
 # A network of eight large layers runs on four GPUs, with two layers on each. The layers on one GPU are called a
-# **stage**. The batch is cut into four parts, the micro-batches. At first a micro-batch goes forward and backward
-# through all stages before the next one begins, in the same way as the whole batch did in lesson 03.
+# **stage**. The batch is cut into four parts, the micro-batches. First we run one micro-batch at a time: it goes
+# forward and backward through all stages before the next one begins, as the whole batch did in lesson 03.
 
 # %%
 WIDTH, ROWS = 8192, 2048
@@ -91,12 +91,12 @@ assert abs(waiting.bubble - 0.75) < 0.02
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# At any time only one of the four GPUs computes, so each GPU is idle for 75 % of the time. No micro-batch depends on
+# At any time, only one of the four GPUs computes, so each GPU is idle for 75 % of the time. No micro-batch depends on
 # another micro-batch. Only the order of the work makes the GPUs wait.
 #
 # </details>
 #
-# The idle share of the time is called the **bubble**.
+# The share of the time for which the GPUs are idle is called the **bubble**.
 #
 # ## A schedule is a list
 #
@@ -130,8 +130,8 @@ None
 # <details><summary>Why</summary>
 #
 # The makespan is 33. The last stage gets its first input after 3 forward passes of the earlier stages. After its last
-# backward pass the earlier stages run 3 more backward passes. In total the last stage is idle for 3 + 6 = 9 units,
-# which is the time of 3 micro-batches.
+# backward pass, the earlier stages run 3 more backward passes, one after another. In total, the last stage is idle for
+# 9 units, 3 at the start and 6 at the end, which is the time of 3 micro-batches.
 #
 # </details>
 #
@@ -168,12 +168,12 @@ print(f"formula {3 / 11:.3f}, virtual GPUs {run(gpipe(4, 8)).bubble:.3f}")
 # ## The memory of GPipe, and 1F1B
 #
 # GPipe frees no activation before the first backward pass, so each GPU holds the activations of all 8 micro-batches. A
-# micro-batch is **in flight** on a stage when its forward pass has run there and its backward pass has not. With GPipe
-# 8 micro-batches are in flight. If micro-batches keep their size, more of them make the bubble smaller but need more
-# memory. If the batch keeps its size, more micro-batches need no more memory, but each is smaller and uses the GPU less
-# well (lesson 01).
+# micro-batch is **in flight** on a stage when its forward pass has run there and its backward pass has not. With GPipe,
+# all 8 micro-batches are in flight. If the size of a micro-batch stays the same, more micro-batches make the bubble
+# smaller but need more memory. If the size of the batch stays the same, cutting it into more micro-batches needs no
+# additional memory, but each micro-batch is smaller and uses the GPU less well (lesson 01).
 #
-# Suppose that each GPU has memory for 4 micro-batches. After four forward passes stage 0 must run a backward pass
+# Suppose that each GPU has memory for 4 micro-batches. After four forward passes, stage 0 must run a backward pass
 # before it runs a fifth forward pass. Make the rest of the schedule by hand. Each stage has a button for its next
 # forward pass and a button for its next backward pass. A button is green if its action can run now. Any other button
 # says why its action cannot run. Can you reach GPipe's makespan of 33 with half as many micro-batches in flight?
@@ -184,7 +184,7 @@ plot.place_schedule(stages=4, microbatches=8, cap=4)
 # %% [markdown]
 # The schedule **1F1B** (one forward, one backward) reaches this makespan. Each stage first runs a few forward passes,
 # and then alternates between one forward and one backward pass (Deepak Narayanan and others, *Memory-Efficient
-# Pipeline-Parallel DNN Training*, 2020, <https://arxiv.org/abs/2006.09503>, under the name PipeDream-Flush).
+# Pipeline-Parallel DNN Training*, 2020, <https://arxiv.org/abs/2006.09503>; they call it PipeDream-Flush).
 #
 # **Predict first.** The last stage can run the backward pass of a micro-batch immediately after its forward pass. How
 # many micro-batches are in flight at most on the last stage, and how many on the first?
@@ -205,18 +205,18 @@ for p in (2, 4, 8):
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The numbers on the right of the rows show it: 4, 3, 2 and 1 with 1F1B, and 8 on every stage with GPipe. The first
-# gradient returns to stage 0 only after its micro-batch has passed through all four stages. Until then stage 0 runs
-# forward passes of 4 micro-batches.
+# The numbers to the right of the rows give the answer: 4, 3, 2 and 1 with 1F1B, and 8 on every stage with GPipe. The
+# first gradient returns to stage 0 only after its micro-batch has passed through all four stages. Until then, stage 0
+# runs the forward passes of 4 micro-batches.
 #
 # </details>
 #
-# The bubble of 1F1B is the same as GPipe's. In general stage s of p has min(m, p - s) micro-batches in flight. So more
-# than p micro-batches need no more memory than p micro-batches of the same size. The appendix [04, memory and
-# torchgpipe](appendix/04_memory_and_torchgpipe.ipynb) counts the activations on virtual GPUs.
+# The bubble of 1F1B is the same as GPipe's. In general, stage s of p stages, counted from 0, has at most min(m, p - s)
+# micro-batches in flight. So more than p micro-batches need no more memory than p micro-batches of the same size. The
+# appendix [04, memory and torchgpipe](appendix/04_memory_and_torchgpipe.ipynb) counts the activations on virtual GPUs.
 #
 # Exercise [`e04_one_f_one_b`](../exercises/e04_one_f_one_b.py): write the list of 1F1B. The checker names an action
-# that cannot run, and the bubble of a schedule that is slow.
+# that cannot run, and reports the bubble of a schedule that is too slow.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e04_one_f_one_b
@@ -226,9 +226,9 @@ for p in (2, 4, 8):
 #
 # **Interleaved 1F1B** gives each GPU two small parts of the network instead of one large part (Deepak Narayanan and
 # others, *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, 2021,
-# <https://arxiv.org/abs/2104.04473>). An action of a small part takes half as long, so each GPU is idle half as long.
-# In the figure the letter below the number of the micro-batch names the part, or chunk. Blocks of chunk b also have a
-# dark strip.
+# <https://arxiv.org/abs/2104.04473>). An action of a small part takes half as long as an action of a large part, so
+# each GPU is idle for half as long as with 1F1B. A small part is called a chunk. In the figure, the letter below the
+# number of the micro-batch names the chunk. Blocks of chunk b also have a dark strip.
 
 # %%
 interleaved = interleaved_one_f_one_b(4, 8, 2)
@@ -265,17 +265,17 @@ assert abs(run(gpipe(4, 8)).bubble / (3 / 11) - 1) < 0.02
 
 
 # %% [markdown]
-# The papers give formulas for the idle time. With v chunks, and an m that is a multiple of p, interleaved 1F1B is idle
-# for (p - 1) / (v m) of the computing time, here 3/16. With ZB-H1 a stage is idle for (p - 1)(F + B - 2W), where F is
-# the time of a forward pass, B is the time of a whole backward pass, and W is the time of its second part, which
-# computes the gradients of the weights.
+# The papers give formulas for the idle time. If each GPU has v chunks and m is a multiple of p, the idle time of
+# interleaved 1F1B is (p - 1) / (v m) times its computing time, which is 3/16 here. With ZB-H1, a stage is idle for
+# (p - 1)(F + B - 2W), where F is the time of a forward pass, B is the time of a whole backward pass, and W is the time
+# of its second part, which computes the gradients of the weights.
 #
 # Both schedules have a price. Interleaving sends more data, because 8 parts have 7 cuts between them and 4 stages have
-# only 3. Its first stage has 5.5 micro-batches in flight, whereas the first stage of 1F1B has 4. (A micro-batch that is
-# in flight on only one of the stage's two chunks counts as one half.) ZB-H1 has 4 in flight on every stage, because W
-# needs the activations and runs late.
+# only 3. It also needs more memory: the first GPU has 5.5 micro-batches in flight, whereas it has 4 with 1F1B. (A
+# micro-batch that is in flight on only one of the GPU's two chunks counts as one half.) ZB-H1 has 4 micro-batches in
+# flight on every stage, because W needs the activations and runs late.
 #
-# So far a transfer between stages took no time. In the next figure a slider sets how long a transfer takes.
+# So far, a transfer between stages has taken no time. In the next figure, a slider sets how long a transfer takes.
 
 # %% tags=["nbval-ignore-output"]
 def try_it(schedule="interleaved-1f1b", stages=2, micro_batches=4, transfer=0.5):
@@ -305,10 +305,10 @@ for transfer in (1.0, 1.5):
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# If transfers take no time, interleaved 1F1B is 4.5 units faster. Each micro-batch crosses 7 cuts instead of 3 in each
-# direction, so the advantage shrinks as transfers become slower. If a transfer takes as long as a forward pass,
-# interleaved 1F1B is still 3 units faster. If a transfer takes 1.5 times as long as a forward pass, interleaved 1F1B is
-# 1 unit slower.
+# If transfers take no time, interleaved 1F1B is 4.5 units faster than 1F1B. Each micro-batch crosses 7 cuts instead of
+# 3 in each direction, so the advantage shrinks as transfers become slower. If a transfer takes as long as a forward
+# pass, interleaved 1F1B is still 3 units faster. If a transfer takes 1.5 times as long as a forward pass, interleaved
+# 1F1B is 1 unit slower.
 #
 # </details>
 
@@ -316,7 +316,8 @@ for transfer in (1.0, 1.5):
 # The command `mpcourse schedule 1f1b --stages 4 --microbatches 8 --save out.svg` draws a schedule. The command
 # `mpcourse schedule mine.py:my_schedule --stages 4 --microbatches 8` replays a schedule that your own function returns.
 #
-# A schedule of your own may be impossible. The replay names the first action that cannot run, and says why.
+# A schedule that you write yourself may be impossible to run. The replay then names the first action that cannot run,
+# and says why.
 
 # %%
 try:
@@ -357,9 +358,9 @@ with virtual_gpus(3):
 # %% [markdown]
 # ## What does change: batch norm
 #
-# Batch norm computes the mean and the variance of its input, which is a micro-batch in a pipeline. This has two
-# effects. Batch norm updates its running mean and variance for each micro-batch, and it normalises each example by the
-# mean and the variance of its micro-batch only.
+# Batch norm computes the mean and the variance of its input. In a pipeline, this input is a single micro-batch. This
+# has two effects. Batch norm updates its running mean and variance once for each micro-batch, and it normalises each
+# example by the mean and the variance of its micro-batch only.
 
 # %%
 torch.manual_seed(1)
@@ -395,14 +396,14 @@ torch.testing.assert_close(layer_norm(batch)[:4], layer_norm(batch[:4]))
 #
 # ## The tutorial, replayed
 #
-# Now we return to the tutorial's three times, with which this lesson began. The tutorial does not name its GPUs. We
-# take two Tesla P100 GPUs joined by NVLink, and slow both down by the same factor, so that one GPU takes 3.75 s. All
-# other times are predicted.
+# Now we return to the tutorial with which this lesson began, and to its three times. The tutorial does not name its
+# GPUs. We take two Tesla P100 GPUs joined by NVLink, and slow both down by the same factor, so that one GPU takes 3.75
+# s. All other times are predicted.
 #
-# The tutorial does not measure three whole steps. In each step the copy of the labels to the GPU waits for the forward
+# The tutorial does not measure three whole steps. In each step, the copy of the labels to the GPU waits for the forward
 # pass, but nothing waits for the last backward pass. The time therefore contains three forward passes and two backward
-# passes, on one GPU as well as on two. On the virtual GPUs we measure the same passes. Within this time the tutorial
-# also generates random images on the CPU. We leave this work out.
+# passes, on one GPU as well as on two. On the virtual GPUs, we measure the same passes. In the measured time, the
+# tutorial also generates random images on the CPU. We leave this work out.
 
 # %%
 pair = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
@@ -442,29 +443,30 @@ plot.lines(
 None
 
 # %% [markdown]
-# The best split sizes agree. Splits of 10 and of 12 images are the fastest, and their times differ by less than 1 %
-# here and by less than 3 % in the tutorial. With large splits the second GPU waits longer for its first input. With
-# small splits each GPU reads all weights, and adds to all gradients, more often.
+# Our best split sizes are the same as the tutorial's. Splits of 10 and of 12 images are the fastest, and their times
+# differ from each other by less than 1 % here and by less than 3 % in the tutorial. With large splits, the second GPU
+# waits longer for its first input. With small splits, each GPU reads all weights, and adds to all gradients, more
+# often.
 #
-# Three results do not agree.
+# Three results differ from the tutorial's.
 #
-# - The network on two GPUs without splits is 0.2 % slower than on one GPU here, and 7 % slower in the tutorial. The
-#   tutorial's explanation is that tensors are copied between the GPUs. In the measured time 315 MB cross the cut. If
+# - Without splits, the network is slower on two GPUs than on one, by 0.2 % here and by 7 % in the tutorial. The
+#   tutorial's explanation is that tensors are copied between the GPUs. In the measured time, 315 MB cross the cut. If
 #   the copies took the additional 0.27 s, they would run at 1.2 GB/s, a tenth of the speed of PCIe 3.0. So the copies
 #   do not explain the 7 %, and we do not know the cause.
-# - With splits of 10 images or more our pipeline is 7 % to 11 % too fast, and with splits of 8 it is 15 % too fast.
-#   (Most of the tutorial's times are read off its figure.)
-# - With splits of 5 and of 3 images our pipeline is 22 % and 34 % too fast. A virtual GPU computes 5 images in about
-#   half the time that it needs for 10. A real GPU needs more than half, because so few images do not occupy all its
-#   units. We also assume that the host launches a kernel in 8 µs; the tutorial's host may need longer.
+# - With splits of 10 images or more, our pipeline is 7 % to 11 % too fast, and with splits of 8 images it is 15 % too
+#   fast. (Most of the tutorial's times are read off its figure.)
+# - With splits of 5 and of 3 images, our pipeline is 22 % and 34 % too fast. A virtual GPU computes 5 images in about
+#   half the time that it needs for 10. A real GPU needs more than half of that time, because so few images do not
+#   occupy all its units. We also assume that the host launches a kernel in 8 µs; the tutorial's host may need longer.
 #
-# torchgpipe has published speedups on up to eight GPUs. The
+# The authors of torchgpipe have published its speedups on up to eight GPUs. The
 # [appendix](appendix/04_memory_and_torchgpipe.ipynb) compares them with our replay.
 #
 # ## Two real ranks
 #
-# The same schedules run over MPI. Each rank has one stage, and ranks send tensors as messages. Two processes are
-# enough, without a GPU. They train on real images of digits, and record when they compute.
+# The same schedules run over MPI. Each rank has one stage, and ranks send tensors as messages. Two processes without a
+# GPU are enough. They train on real images of digits, and record when they compute.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -497,19 +499,20 @@ assert abs(computing * waiting - measured.makespan / alone.makespan) < 1e-9
 
 # %% [markdown]
 # The prediction uses only the schedule and the time that one process needs for the same micro-batches. The measured
-# step takes longer for two reasons, and the last line shows a factor for each. First, the two ranks together spend more
-# time on computing than one process does, perhaps because they share memory bandwidth and the last-level cache. Second,
-# the bubble is larger, because micro-batches do not take equally long on a CPU, and a delay on one stage delays the
-# other stage. If a factor is far above 1, another program is using the cores. Close it, and run the cells again.
+# step takes longer than predicted for two reasons, and the last line shows a factor for each. First, the two ranks
+# together spend more time on computing than one process does, perhaps because they share memory bandwidth and the
+# last-level cache. Second, the bubble is larger, because micro-batches do not take equally long on a CPU, and a delay
+# on one stage delays the other stage. If a factor is far above 1, another program is using the cores. Close it, and run
+# the cells again.
 #
-# The speedup is relative to one process that computes the same micro-batches. One process that takes the whole batch at
-# once is faster, because matrix products of 512 rows use a core better than products of 64 rows.
+# The speedup is relative to one process that computes the same micro-batches. A process that computes the whole batch
+# at once is faster than this one, because matrix products of 512 rows use a core better than products of 64 rows.
 #
 # ## The same in PyTorch
 #
 # `torch.distributed.pipelining` has the same schedules. Each process makes a `PipelineStage` of its own layers and
 # calls `step` on the schedule. The first process gives the input to `step`, and the last process gives it the target.
-# With `ScheduleGPipe` instead of `Schedule1F1B` the program runs GPipe.
+# With `ScheduleGPipe` instead of `Schedule1F1B`, the program runs GPipe.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/pipeline.py
@@ -575,7 +578,7 @@ reference(one_f_one_b, alternate)
 # ## Problems
 #
 # **1.** How many micro-batches does a pipeline of 8 stages need for a bubble below 10 %, with 1F1B and with interleaved
-# 1F1B of two chunks?
+# 1F1B with two chunks per GPU?
 #
 # **2.** A model runs on 16 stages, and each stage has memory for the activations of 8 micro-batches. Can 1F1B run 64
 # micro-batches?
@@ -590,10 +593,10 @@ print(f"2. No: the first stage has {replay(one_f_one_b(16, 64)).peak[0]:g} micro
 # %% [markdown]
 # ## What you found
 #
-# - With p stages and m micro-batches the bubble of GPipe and 1F1B is (p - 1) / (m + p - 1).
-# - With 1F1B a stage holds at most p micro-batches, and with GPipe all m. Interleaving and zero bubble make the bubble
-#   smaller, but need more traffic or memory.
+# - With p stages and m micro-batches, the bubble of GPipe and 1F1B is (p - 1) / (m + p - 1).
+# - With 1F1B, a stage holds the activations of at most p micro-batches. With GPipe, it holds those of all m.
+#   Interleaving and zero bubble make the bubble smaller, but need more traffic or memory.
 # - The gradients of a pipeline are equal to the gradients of the whole batch, unless the network has batch norm.
-# - In PyTorch a pipeline consists of a schedule and one `PipelineStage` per process.
+# - In PyTorch, a pipeline consists of a schedule and one `PipelineStage` per process.
 #
 # Next comes lesson 05: how ranks compute a sum together.

@@ -3,8 +3,8 @@
 #
 # **How do ranks agree on a sum?** About 55 minutes to read, and 90 for its exercises.
 #
-# Each of 256 processes has a gradient of 25 million elements of float32, and all of them need the sum of all gradients.
-# That is an all-reduce. If each process sends its gradient to all others, each sends 25.5 GB. In a ring each process
+# Each of 256 processes has a gradient of 25 million float32 elements, and all processes need the sum of all gradients.
+# That is an all-reduce. If each process sends its gradient to all others, each sends 25.5 GB. In a ring, each process
 # sends 0.2 GB. No algorithm needs less, unless something other than the processes, such as a network switch, does the
 # additions.
 #
@@ -83,7 +83,7 @@ run(mean_by_call, 3).results
 #
 # Data parallelism needs an all-reduce in each step, and one **broadcast** at the start. Later lessons need three more
 # collectives: ZeRO uses **all-gather** and **reduce-scatter**, and mixture-of-experts models use **all-to-all**. The
-# next cell runs eight collectives on four ranks. In the figure each box is one element of a rank's array. Its letter
+# next cell runs eight collectives on four ranks. In the figure, each box is one element of a rank's array. Its letter
 # and its colour name the rank that it comes from (A is rank 0), and its digit is its place in that rank's array. A
 # striped box is a sum over ranks. A white box holds nothing of interest.
 
@@ -158,8 +158,8 @@ print("reduce-scatter, then all-gather:", "equal" if (by_shares == summed).all()
 # <details><summary>Why</summary>
 #
 # Reduce, then broadcast: one rank gets the whole sum and sends it to all. Reduce-scatter, then all-gather: each rank
-# computes the sum of its share, and then all ranks collect the shares. In the first pair the whole sum passes through
-# rank 0; in the second the ranks divide the work. ZeRO (lesson 10) uses the two halves of the second pair separately.
+# computes the sum of its share, and then all ranks collect the shares. In the first pair, the whole sum passes through
+# rank 0; in the second, the ranks divide the work. ZeRO (lesson 10) uses the two halves of the second pair separately.
 #
 # </details>
 #
@@ -190,13 +190,13 @@ None
 # %% [markdown]
 # (`cell:4` is line 4 of the cell above. An arrow points from a rank to the rank that it waits for.)
 #
-# On virtual ranks `Send` returns when the receiver has begun to receive. Both ranks wait for that moment, and neither
+# On virtual ranks, `Send` returns when the receiver has begun to receive. Both ranks wait for that moment, and neither
 # receives before its own `Send` has returned. So both wait for ever. The MPI standard allows `Send` to wait in this
 # way, but does not require it. This makes the fault dangerous: most MPI libraries send short messages by the **eager**
-# protocol, in which they copy the message, and `Send` returns at once. For a longer message `Send` waits for the
+# protocol, in which they copy the message, and `Send` returns at once. For a longer message, `Send` waits for the
 # receiver. The same program therefore works with a small model and hangs with a large one.
 #
-# By default virtual ranks copy nothing, so they show the fault for messages of any length. With `eager=65536`, `Send`
+# By default, virtual ranks copy nothing, so they show the fault for messages of any length. With `eager=65536`, `Send`
 # does not wait if the message is shorter than 65 536 bytes.
 
 # %%
@@ -238,7 +238,7 @@ run(lambda comm: swap_at_once(comm, 10_000), 2).results
 # !mpcourse check e05_exchange
 
 # %% [markdown]
-# Virtual ranks report other mistakes as well. Under real MPI each of these four programs ends with an error code,
+# Virtual ranks report other mistakes as well. Under real MPI, each of the next four programs ends with an error code,
 # hangs, or continues with wrong data.
 
 # %%
@@ -276,9 +276,9 @@ for program in (too_long, other_type, no_wait, one_without):
 # %% [markdown]
 # ## The naive all-reduce
 #
-# In the naive algorithm all ranks send their arrays to rank 0, which adds them and sends the sum back to all. The next
+# In the naive algorithm, all ranks send their arrays to rank 0, which adds them and sends the sum back to all. The next
 # cell runs it on eight ranks with a million float64 elements each. Each rank has one link of 10 Gbit/s into the
-# network. It sends one message at a time and receives one at a time, and can do both at once.
+# network. A rank sends one message at a time and receives one at a time, but can do both at once.
 
 # %%
 def summing(function, p=8, n=N, link="10 GbE"):
@@ -303,20 +303,20 @@ plot.sent(naive.events, "Naive: rank 0 sends and receives seven arrays of 8 MB")
 None
 
 # %% [markdown]
-# The link of rank 0 is the bottleneck, and the other ranks wait. With 256 ranks rank 0 would receive and send 255
+# The link of rank 0 is the bottleneck, and the other ranks wait. With 256 ranks, rank 0 would receive and send 255
 # arrays.
 #
 # ## The ring
 #
-# In a **ring all-reduce** each rank sends only to the next rank, and the last rank sends to rank 0. Each of the p ranks
-# cuts its array x into p chunks. The algorithm has two halves.
+# In a **ring all-reduce**, each rank sends only to the next rank, and the last rank sends to rank 0. Each of the p
+# ranks cuts its array x into p chunks. The algorithm has two halves.
 #
-# - For p - 1 rounds each rank sends one chunk to the next rank, receives another chunk from the previous rank, and
+# - For p - 1 rounds, each rank sends one chunk to the next rank, receives another chunk from the previous rank, and
 #   *adds* it to its own copy of the same chunk. This half is a reduce-scatter.
-# - For p - 1 more rounds each rank sends a finished chunk, which is summed over all ranks, receives another finished
+# - For p - 1 more rounds, each rank sends a finished chunk, which is summed over all ranks, receives another finished
 #   chunk, and *keeps* it. This half is an all-gather.
 #
-# The next figure shows the ring for four ranks. A column holds the same chunk on all ranks. A box with several stripes
+# The next figure shows the ring for four ranks. A column shows the same chunk on all ranks. A box with several stripes
 # is a sum, with one stripe for each rank whose chunk has been added.
 
 # %%
@@ -326,12 +326,13 @@ None
 
 
 # %% [markdown]
-# Follow chunk 0. In round 1 rank 0 sends its chunk 0 to rank 1, which adds it to its own. In round 2 rank 1 sends this
-# sum of two to rank 2, and in round 3 rank 2 sends a sum of three to rank 3. Now rank 3 holds the finished chunk 0.
-# In general rank r sends chunk r in the first round, and in each later round the chunk that it received last. After
-# round p - 1 each rank holds one finished chunk, and from then on finished chunks travel round the ring.
+# Follow chunk 0. In round 1, rank 0 sends its chunk 0 to rank 1, which adds it to its own chunk 0. In round 2, rank 1
+# sends this sum of two to rank 2, and in round 3, rank 2 sends a sum of three to rank 3. Now rank 3 holds the finished
+# chunk 0. In general, rank r sends chunk r in the first round. In each later round, it sends the chunk to which it
+# added in the round before. After round p - 1, each rank holds one finished chunk, and from then on finished chunks
+# travel round the ring.
 #
-# Step through the rounds with the sliders, also with other numbers of ranks and other algorithms.
+# Step through the rounds with the sliders. Try other numbers of ranks and other algorithms, too.
 
 # %% tags=["nbval-ignore-output"]
 def one_round(algorithm="ring", ranks=4, after=1):
@@ -343,7 +344,7 @@ def one_round(algorithm="ring", ranks=4, after=1):
 plot.sliders(one_round, algorithm=list(ALGORITHMS), ranks=[2, 3, 4, 5, 6, 7, 8], after=list(range(15)))
 
 # %% [markdown]
-# **Predict first.** Let x have n bytes. With eight ranks each rank sends an eighth of x in each round. How many bytes
+# **Predict first.** Let x have n bytes. With eight ranks, each rank sends an eighth of x in each round. How many bytes
 # does a rank send in all? How many would it send with 256 ranks?
 
 # %% tags=["answer"]
@@ -364,9 +365,9 @@ assert ring.traffic.sum(axis=1).tolist() == [1.75 * 8 * N] * 8
 # <details><summary>Why</summary>
 #
 # Each rank sends 2 (p - 1) chunks of n / p bytes, that is, **2 n (p - 1) / p** bytes in all. With 8 ranks this is 1.75
-# n, and with 256 ranks 1.99 n: the number hardly grows. Patarasuk and Yuan proved that this is optimal. In every
-# algorithm that leaves the additions to the ranks, at least one rank must send this many bytes (*Bandwidth optimal
-# all-reduce algorithms for clusters of workstations*, 2009, <https://doi.org/10.1016/j.jpdc.2008.09.002>).
+# n, and with 256 ranks it is only 1.99 n. Patarasuk and Yuan proved that this is optimal. In every algorithm that
+# leaves the additions to the ranks, at least one rank must send this many bytes (*Bandwidth optimal all-reduce
+# algorithms for clusters of workstations*, 2009, <https://doi.org/10.1016/j.jpdc.2008.09.002>).
 #
 # </details>
 #
@@ -389,12 +390,12 @@ for n in (12, 11, 3, 2, 1, 0):
 # ## What a message costs
 #
 # A message of n bytes takes **alpha + n beta** seconds. Alpha is the latency. Beta is the time per byte, the inverse of
-# the bandwidth. Adding takes gamma seconds per byte. For an array of n bytes the ring therefore takes
+# the bandwidth. Adding takes gamma seconds per byte. For an array of n bytes, the ring therefore takes
 #
 # $$2 (p - 1) \alpha + 2 n \frac{p - 1}{p} \beta + n \frac{p - 1}{p} \gamma$$
 #
 # The virtual clock computes the time that the messages would take over the given links; it does not measure anything.
-# Additions take no time on it. The formula and this clock agree to within 0.1 %.
+# It counts no time for additions. Without the term in gamma, the formula agrees with this clock to within 0.1 %.
 
 # %%
 cost = Cost(alpha=link.latency, beta=1 / link.bandwidth)
@@ -405,13 +406,13 @@ for p in (2, 3, 7, 8):
 print(f"64 bytes on 256 ranks: {seconds('ring', 256, 64, cost) / cost.alpha:.0f} times the latency")
 
 # %% [markdown]
-# The last line shows where the ring is slow. For a short array on 256 ranks its time is 510 latencies and almost
-# nothing else.
+# The last line shows where the ring is slow. For a short array on 256 ranks, the ring takes 510 latencies and almost no
+# other time.
 #
-# **Recursive doubling** needs only 8 rounds for 256 ranks. In round 1 ranks 0 and 1 exchange their whole arrays and add
-# them, and so do ranks 2 and 3, and so on. In round 2 each rank does the same with the rank at distance two, and in
-# round 3 with the rank at distance four. After round k each rank holds the sum of `2**k` arrays. The partner of rank r
-# in round k is `r ^ 2**(k - 1)`, where `^` is Python's exclusive or: the two numbers differ in one binary digit.
+# **Recursive doubling** needs only 8 rounds for 256 ranks. In round 1, ranks 0 and 1 exchange their whole arrays and
+# add them, and so do ranks 2 and 3, and so on. In round 2, each rank does the same with the rank at distance two, and
+# in round 3 with the rank at distance four. After round k, each rank holds the sum of `2**k` arrays. The partner of
+# rank r in round k is `r ^ 2**(k - 1)`, where `^` is Python's exclusive or: the two numbers differ in one binary digit.
 
 # %%
 plot.chunks(rounds(ALGORITHMS["doubling"], 4, 1), title="Recursive doubling: each round doubles the ranks in the sum")
@@ -427,11 +428,11 @@ None
 # exchange in round 1, because they need nothing from the others.)
 #
 # Recursive doubling has few rounds, but in each of them a rank sends all n bytes. **Rabenseifner's algorithm** has few
-# rounds and sends few bytes. In round 1 each rank sends one half of its array to its neighbour, and adds the half that
-# it receives to the half that it keeps. In round 2 it shares this half in the same way with the rank at distance two,
-# and in round 3 its quarter with the rank at distance four. These rounds are a reduce-scatter. An all-gather in the
-# reverse order completes the all-reduce (Rolf Rabenseifner, *Optimization of Collective Reduction Operations*, 2004,
-# <https://doi.org/10.1007/978-3-540-24685-5_1>).
+# rounds and sends few bytes. In round 1, each rank sends one half of its array to its neighbour, and adds the half that
+# it receives to the half that it keeps. In round 2, it splits this half in the same way with the rank at distance two,
+# and in round 3 it splits the remaining quarter with the rank at distance four. These rounds are a reduce-scatter. An
+# all-gather in the reverse order completes the all-reduce (Rolf Rabenseifner, *Optimization of Collective Reduction
+# Operations*, 2004, <https://doi.org/10.1007/978-3-540-24685-5_1>).
 
 # %%
 plot.chunks(rounds(ALGORITHMS["rabenseifner"], 4), title="Rabenseifner: halves, quarters, and back")
@@ -462,8 +463,8 @@ assert all(a <= b for a, b in zip(table["rabenseifner"], table["ring"]))
 # reasons. First, Rabenseifner's algorithm is at its best here, because 16 is a power of two. If the number of ranks is
 # not a power of two, some ranks first send their whole array to another rank and get the sum back at the end. These two
 # transfers take as long as sending 2 n bytes. The next cell shows this for seven ranks. Second, all links are equally
-# fast here, and no two messages share one. A real network has fast and slow links, and several ranks may share a link.
-# How the links join the ranks is the network's **topology**. A ring needs fast links only between neighbours.
+# fast here, and no two messages share a link. A real network has fast and slow links, and several ranks may share a
+# link. How the links join the ranks is the network's **topology**. A ring needs fast links only between neighbours.
 
 # %%
 for name in ("rabenseifner", "ring"):
@@ -482,8 +483,8 @@ for name in ("rabenseifner", "ring"):
 #
 # There are four machines with four GPUs each, and one rank for each GPU. NVLink joins the ranks inside a machine. Each
 # machine has one link of 10 Gbit/s to the other machines, which its four ranks share. In a ring that follows the rank
-# numbers, this link carries one message at a time in each direction. In the last two rounds of recursive doubling all
-# four ranks exchange with another machine, so four messages share the link.
+# numbers, this link carries one message at a time in each direction. In the last two rounds of recursive doubling, all
+# four ranks of a machine exchange with ranks on another machine, so four messages share the link.
 #
 # **Predict first.** Rabenseifner's algorithm can also begin with the farthest partner and end with the nearest
 # (`far_first`). Each rank then sends the same number of bytes in the same number of rounds. Does the order change the
@@ -520,18 +521,18 @@ assert max(two_levels) < 1.1 * near and max(two_levels) < 1.1 * min(two_levels)
 #
 # Both the order of the partners and the placement of the ranks matter. The longest messages are half of the array. If
 # the nearest partners come first, these messages stay inside a machine, and only eighths and sixteenths leave it. If
-# the farthest come first, halves and quarters leave it. These are four times as many bytes, and they take more than
-# three times as long. If ranks are placed in turn, the nearest partner is on another machine, and far-first is the
-# better order; a ring then sends every message over the network. The MPI library MPICH begins with the nearest partner
-# (Thakur, Rabenseifner and Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005,
-# <https://doi.org/10.1177/1094342005051521>).
+# the farthest come first, halves and quarters leave it. Four times as many bytes then cross the network as with the
+# nearest first, and the all-reduce takes more than three times as long. If ranks are placed in turn, consecutive ranks
+# are on different machines, so far-first is the better order. A ring then sends every message over the network. The MPI
+# library MPICH begins with the nearest partner (Thakur, Rabenseifner and Gropp, *Optimization of Collective
+# Communication Operations in MPICH*, 2005, <https://doi.org/10.1177/1094342005051521>).
 #
 # </details>
 #
 # A **hierarchical all-reduce** ("two levels") first sums inside each machine. Then one rank of each machine takes part
-# in an all-reduce across the machines. Finally it broadcasts the result inside its machine. The time does not depend on
-# how the ranks are placed. ChainerMN, the library for data parallelism of lesson 06, has a communicator `hierarchical`
-# that works in this way.
+# in an all-reduce across the machines. Finally this rank broadcasts the result inside its machine. The time does not
+# depend on how the ranks are placed. ChainerMN, the data-parallel library of lesson 06, has a communicator
+# `hierarchical` that works in this way.
 #
 # ## Which sum?
 #
@@ -567,10 +568,10 @@ assert all(4000 < (by_name[name][0] != tree).sum() < 6000 for name in ("naive", 
 # %% [markdown]
 # Two properties must be kept apart.
 #
-# - **All ranks get the same bits.** All five algorithms have this property. Either each element is added on one rank
-#   and copied to the others, or two partners add the same two values, and a + b is b + a. A ring in which each rank
-#   adds the arrays in the order of their arrival does not have this property, as the next cell shows. With such a sum
-#   the replicas of a model drift apart.
+# - **All ranks get the same bits.** All five algorithms have this property. Either one rank computes the sum of an
+#   element and the others get a copy, or two partners add the same two values, and a + b is b + a. A ring in which each
+#   rank adds the arrays in the order of their arrival does not have this property, as the next cell shows. With such a
+#   sum, the replicas of a model drift apart.
 # - **Each run gives the same bits.** This holds as long as the order of the additions stays the same. The tree,
 #   recursive doubling and Rabenseifner's algorithm add in the same order; the naive sum and the ring differ from them
 #   in about half of the elements. A library that adds in the order of arrival may not repeat its own result. If a
@@ -626,13 +627,13 @@ dist.destroy_process_group()
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/collectives.py 2> scratch/torchrun.log
 
 # %% [markdown]
-# In PyTorch 2.13 reduce-scatter and all-gather have new names. Most programs still use the old names,
+# In PyTorch 2.13, reduce-scatter and all-gather have new names. Most programs still use the old names,
 # `reduce_scatter_tensor` and `all_gather_into_tensor`. Three differences from MPI are worth knowing.
 #
 # - With gloo, `dist.send` waits for the receiver whatever the message's length, as `Ssend` does. The `swap` above,
 #   written with `dist.send`, hangs at any length. Use `dist.batch_isend_irecv` where MPI has `Sendrecv`.
-# - With NCCL a call only enqueues work on a stream of the GPU. `work.wait()` makes the current stream wait, but not the
-#   host.
+# - With NCCL, a call only enqueues work on a stream of the GPU. `work.wait()` makes the current stream wait, but not
+#   the host.
 # - If one rank does not call a collective, the others wait until a timeout and then fail (by default after 30 minutes
 #   with gloo, and 10 with NCCL). With the environment variable `TORCH_DISTRIBUTED_DEBUG=DETAIL`, PyTorch compares the
 #   ranks' calls and names the rank whose call differs.
@@ -667,7 +668,7 @@ reference(ring_allreduce, ring_reduce_scatter, ring_allgather)
 # 3. Sylvain Jeaugey, *Massively Scale Your Deep Learning Training with NCCL 2.4*, 2019,
 #    <https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/>
 #
-# NVIDIA's benchmark `nccl-tests` reports a *bus bandwidth*: 2 n (p - 1) / p bytes divided by the time. In a ring this
+# NVIDIA's benchmark `nccl-tests` reports a *bus bandwidth*: 2 n (p - 1) / p bytes divided by the time. In a ring, this
 # is the number of bytes that each link carries per second
 # (<https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md>). This lesson leaves out all-reduces in which
 # the network's switches do the additions (NVIDIA's SHARP).
@@ -691,7 +692,7 @@ print(f"2. 6 (alpha + n beta) < 126 alpha + 2 n 63/64 beta, so n < 120 alpha / (
 # %% [markdown]
 # ## What you found
 #
-# - An all-reduce is a reduce-scatter followed by an all-gather. In a ring each rank sends 2 n (p - 1) / p bytes. No
+# - An all-reduce is a reduce-scatter followed by an all-gather. In a ring, each rank sends 2 n (p - 1) / p bytes. No
 #   algorithm that leaves the additions to the ranks needs fewer.
 # - `Send` may wait for its receiver. A program in which all ranks send first works only while its messages are short.
 # - A round costs alpha and a byte costs beta. Recursive doubling needs few rounds, the ring sends few bytes, and

@@ -3,20 +3,20 @@
 #
 # **What is ChainerMN?** About 55 minutes to read, and 230 for its exercises.
 #
-# In November 2017 Akiba, Suzuki and Fukuda trained ResNet-50 on ImageNet in 15 minutes, on 1024 GPUs [1]. They wrote
+# In November 2017, Akiba, Suzuki and Fukuda trained ResNet-50 on ImageNet in 15 minutes, on 1024 GPUs [1]. They wrote
 # their program in Chainer, a deep-learning framework that built its graph while the program ran, as PyTorch does.
-# (Chainer's makers moved to PyTorch in 2019 [2].) ChainerMN was Chainer's library for many GPUs [3]. It turns a program
-# for one GPU into a program for many by changing four lines. Every process has a copy of the whole model, a replica,
-# and trains it on its own share of each batch. Between the backward pass and the optimizer step, the processes replace
-# each gradient by its mean over all processes. This is data parallelism.
+# (Chainer's makers moved to PyTorch in 2019 [2].) ChainerMN was Chainer's library for many GPUs [3]. With it, changing
+# four lines turns a program for one GPU into one for many. Every process has a copy of the whole model, a replica, and
+# trains it on its own share of each batch. Between the backward pass and the optimizer step, the processes replace each
+# gradient by its mean over all processes. This is data parallelism.
 #
 # After this lesson you can
 #
 # - turn a training loop for one process into one for many, with ChainerMN's four lines and with PyTorch's
-#   `DistributedDataParallel`, and test that both learn what one process learns;
+#   `DistributedDataParallel`, and test that both programs learn what one process learns;
 # - recognise five mistakes that raise no error;
 # - clip gradients, accumulate them and use batch norm on several ranks without changing the result;
-# - predict how much of the mean's time the backward pass can hide, and find it in a profiler's trace.
+# - predict how much communication time the backward pass can hide, and find the hidden part in a profiler's trace.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
 from mpcourse.course.learner import panel
@@ -56,7 +56,8 @@ WIDTHS = (64, 32, 10)
 # %% [markdown]
 # ## One process
 #
-# A small MLP learns to read handwritten digits. It has 1437 images for training, and uses plain SGD and batches of 64.
+# A small MLP learns to read handwritten digits. The training set has 1437 images, and we use plain SGD with batches of
+# 64.
 
 # %%
 BATCH, RATE = 64, 0.2
@@ -91,9 +92,9 @@ def whole(steps, batch=BATCH, rate=RATE, dtype=torch.float64, part=slice(None)):
 # %% [markdown]
 # ## Two processes
 #
-# The next cell numbers the four lines that make the loop data parallel. "flat" is one of five ways to compute the mean;
-# this lesson compares them below. `share_of` returns the places in a batch that belong to this rank. The ranks begin
-# with different parameters on purpose. `run(program, 2)` calls `program(comm)` on two virtual ranks, as in lesson 05.
+# The next cell numbers the four lines that make the loop data parallel. "flat" is one of five ways to compute the mean,
+# which are listed below. `share_of` returns the places in a batch that belong to this rank. The ranks begin with
+# different parameters on purpose. `run(program, 2)` calls `program(comm)` on two virtual ranks, as in lesson 05.
 
 # %% tags=["nbval-ignore-output"]
 def together(comm, steps, dtype=torch.float64):
@@ -124,16 +125,16 @@ assert 1e6 * offs[torch.float64] < offs[torch.float32] < 1e-5
 
 
 # %% [markdown]
-# Both ranks have the same bits, and one process has almost the same. One process sums the gradients of 64 examples. Two
-# ranks sum 32 each, and then add the two sums. Only the order of additions differs. Float64 rounds more finely, so its
-# difference is more than a million times smaller than that of float32.
+# The parameters are identical bit for bit on both ranks, and almost identical to those of one process. One process sums
+# the gradients of 64 examples. Two ranks sum 32 each, and then add the two sums. Only the order of additions differs.
+# Float64 rounds more finely, so the difference in float64 is less than a millionth of the difference in float32.
 #
-# The ranks use the mean, and not the sum, because the loss is a mean over examples. The mean of two means over 32
-# examples each is the mean over all 64.
+# The ranks use the mean, not the sum, because the loss is a mean over examples. The mean of two means over 32 examples
+# each is the mean over all 64.
 #
-# Only one rank should report, or each line appears once for each rank. Programs therefore contain `if comm.rank == 0:
-# print(...)`. A collective call inside this `if` is a mistake, because only rank 0 makes it. Here each rank wants a sum
-# of ten numbers over both ranks, but rank 0 first asks for a sum of one.
+# Only one rank should print; otherwise each line would appear once per rank. Programs therefore contain `if comm.rank
+# == 0: print(...)`. A collective call inside this `if` is a mistake, because only rank 0 makes it. In the next cell,
+# both ranks call an all-reduce of the number 10, but rank 0 first calls one of the number 1.
 
 # %%
 def reports(comm):
@@ -150,27 +151,26 @@ except Deadlock as error:
 
 
 # %% [markdown]
-# All-reduces have no names. MPI pairs the first one of rank 0 with the first one of rank 1, so the printed sum is
-# wrong. At the end rank 0 waits for a call that rank 1 never makes. Compute what you want to print on all ranks, before
-# the `if`.
+# All-reduces have no names. MPI pairs rank 0's first all-reduce with rank 1's first, so the printed sum is wrong. At
+# the end, rank 0 waits for a call that rank 1 never makes. Compute the value on all ranks before the `if`, and only
+# print it inside.
 #
-# Exercise [`e06_allreduce_gradients`](../exercises/e06_allreduce_gradients.py): write the first half of line 4, the
-# mean. Some gradients may be None.
+# Exercise [`e06_allreduce_gradients`](../exercises/e06_allreduce_gradients.py): write the first half of line 4, which
+# computes the mean. Some gradients may be None.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_allreduce_gradients
 
 # %% [markdown]
 # Exercise [`e06_multi_node_optimizer`](../exercises/e06_multi_node_optimizer.py): write the optimizer of lines 2 and 4.
-# The training loop uses it like the optimizer that it wraps. It does not divide the data among the ranks. Line 3 does.
+# The training loop uses it like the optimizer that it wraps.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_multi_node_optimizer
 
 # %% [markdown]
-# The four lines do not depend on the network. The next cell trains a small GPT, a transformer that predicts the next
-# character of this course's own text. It trains on one rank and on two, and each step uses 16 sequences of 64
-# characters.
+# The four lines do not depend on the model. The next cell trains a small GPT, a transformer that predicts the next
+# character of this course's own text, on one rank and then on two. Each step uses 16 sequences of 64 characters.
 
 # %%
 def train_gpt(comm, steps=3):
@@ -194,15 +194,15 @@ print(f"{len(one)} parameters, on both ranks equal to those of one process to 1e
 # %% [markdown]
 # ## Five mistakes
 #
-# The next function trains on four ranks, correctly or with one of five mistakes. No mistake raises an error, no mistake
-# hangs, and with each of them the test accuracy rises.
+# The next function trains on four ranks, correctly or with one of five mistakes. No mistake raises an error or makes
+# the program hang, and with each of them the test accuracy rises.
 #
 # - **Sum, not mean.** The ranks sum their gradients, and do not divide by the number of ranks.
 # - **No broadcast.** The ranks begin with different parameters.
 # - **Same shard.** A rank's part of the data is its **shard**. All ranks train on the shard of rank 0.
-# - **Mean of means.** Three ranks have 21 examples in each step, and rank 3 has a single one. Each takes the mean over
-#   its own examples.
-# - **Batch not divided.** Each rank takes as many examples as one process did.
+# - **Mean of means.** Ranks 0 to 2 have 21 examples each, and rank 3 has only one. Each takes the mean over its own
+#   examples.
+# - **Batch not divided.** Each rank takes as many examples as the single process did.
 
 # %%
 STEPS, EVERY, P, SEEDS = 46, 2, 4, 4
@@ -237,8 +237,8 @@ def mistaken(comm, mistake, seed=0):
 
 
 # %% [markdown]
-# **Predict first.** Three of the five do what a correct program with other settings does. Which three, and with which
-# settings? Which of the five can look *better* than the correct program?
+# **Predict first.** Three of the mistakes have the effect of other settings in a correct program. Which three, and
+# which settings? Which mistakes can make a program look *better* than the correct one?
 
 # %% tags=["answer", "nbval-ignore-output"]
 # answer
@@ -303,17 +303,17 @@ assert (with_adam(P) - with_adam(1)).norm() < 1e-3 * with_adam(1).norm()
 # - **Sum, not mean** multiplies the learning rate of SGD by p. Here the larger rate happens to be better. Adam divides
 #   by the size of the gradients, which hides the mistake.
 # - **No broadcast.** All ranks add the same updates to different parameters, so the parameters never become equal. Each
-#   rank uses the mean of four gradients, and three of them belong to other models. This program learns least.
-# - **Same shard.** All four processes compute the same quarter of each batch. All ranks have the same bits, so a
-#   test that compares ranks does not find this mistake.
-# - **Mean of means.** The single example of rank 3 counts as much as 21 examples of another rank. In practice the last,
-#   short batch of an epoch has this fault. If the loss is a mean over tokens of texts with different lengths, every
-#   step has it. A rank with n examples must multiply its loss by `communicator.share(n)`.
-# - **Batch not divided** makes the batch p times as large. Often this is a good decision, but it is another training.
+#   rank uses the mean of four gradients, and three of them belong to other models. This program learns the least.
+# - **Same shard.** All four ranks train on the same quarter of each batch. Their parameters are identical, so a test
+#   that compares ranks does not find this mistake.
+# - **Mean of means.** The single example of rank 3 counts as much as 21 examples of another rank. In practice, this
+#   happens in the last, shorter batch of an epoch. It happens in every step if the loss is a mean over tokens of texts
+#   with different lengths. A rank with n examples must multiply its loss by `communicator.share(n)`.
+# - **Batch not divided** makes the batch p times as large. Often this is a good decision, but it changes the training.
 #
-# In the figure a line is the mean of the seeds, and its band has two standard errors to each side. Two mistakes learn
-# faster than the correct program. One takes larger steps, and the other sees four times the examples. So a good
-# learning curve does not show that a program is correct.
+# In the figure, a line is the mean over four seeds, and its band extends two standard errors to each side. With two of
+# the mistakes, the program learns faster than the correct one, because it takes larger steps or sees four times as many
+# examples. So a good learning curve does not show that a program is correct.
 #
 # </details>
 #
@@ -322,7 +322,7 @@ assert (with_adam(P) - with_adam(1)).norm() < 1e-3 * with_adam(1).norm()
 #
 # One more mistake concerns **gradient clipping**, which scales a gradient down to a given norm if its norm is larger.
 # Clip after the mean over ranks. A rank's own gradient, of 16 examples here, is noisier than the mean, so its norm is
-# larger, and each rank would scale its gradient by another factor.
+# larger, and each rank would scale its gradient by a different factor.
 
 # %%
 def clipped(comm, when, most=0.7):
@@ -355,8 +355,8 @@ assert norm > 1.2 * one_norm and off > 2
 #
 # A rank's batch may be too large for its memory. The rank then cuts the batch into micro-batches, and `backward` adds
 # their gradients to `.grad` (gradient accumulation, lesson 01). One all-reduce after the last micro-batch is enough.
-# `no_sync()` leaves out the all-reduce of the others. The next cell uses the communicator "bucketed", which begins its
-# all-reduces during the backward pass, with and without `no_sync()`.
+# `no_sync()` leaves out the all-reduces after the others. The next cell runs with and without `no_sync()`. Its
+# communicator, "bucketed", begins all-reduces during the backward pass.
 
 # %%
 def accumulated(comm, leave_out, parts=4):
@@ -383,17 +383,17 @@ except RuntimeError as error:
 
 
 # %% [markdown]
-# Without `no_sync()` the all-reduce of the first micro-batch is already reading a gradient when the second one adds to
-# it. The library notices this and raises an error. PyTorch's `DistributedDataParallel` completes the all-reduce within
-# each `backward()`. Without its `no_sync()` the gradients are right, but each micro-batch causes the traffic of an
+# Without `no_sync()`, the all-reduce of the first micro-batch is already reading a gradient when the second micro-batch
+# adds to it, so the library raises an error. PyTorch's `DistributedDataParallel` completes the all-reduce within each
+# `backward()`. Its gradients are right even without `no_sync()`, but each micro-batch causes the traffic of an
 # all-reduce.
 #
 # ## Batch norm over ranks
 #
-# So far each example was treated by itself. Batch norm takes mean and variance over the batch. On each rank this is the
-# rank's share, so p ranks train a different model from that of one process. In **synchronised batch
-# norm** the ranks compute the statistics of all their examples together. This needs one all-reduce in the forward pass
-# and one in the backward pass. Four ranks train for three steps, with 16 examples in all.
+# Batch norm computes the mean and the variance over the batch. On each rank, it sees only that rank's share, so p ranks
+# train a different model from that of one process. In **synchronised batch norm**, the ranks compute the statistics of
+# all their examples together. This needs one all-reduce in the forward pass and one in the backward pass. In the next
+# cell, each of four ranks trains for three steps of 4 examples.
 
 # %%
 def normed(comm, synced, steps=3):
@@ -429,7 +429,7 @@ for synced in (False, True):
 #
 # Four ranks cannot have equal parts of 1437 examples. Either the shards' lengths differ by one, or some examples are in
 # two shards, or the last examples are in none. All ranks must shuffle with the same seed. If each rank shuffles with
-# its own seed, some examples are in two shards and others in none.
+# its own seed, some examples are in several shards and others in none.
 
 # %%
 for shards in ("exact", "repeat", "drop"):
@@ -440,8 +440,8 @@ for name, seeds in (("the same seed", [3] * P), ("a seed for each rank", range(P
     print(f"{name}: {len(seen)} of 1437 examples are in some shard, {len(seen) / 1437:.0%}")
 
 # %% [markdown]
-# An example is in none of four random quarters with probability (3/4)^4. So a share of 1 - (3/4)^4, or 68 %, is in some
-# shard on average.
+# An example is in none of four random quarters with probability (3/4)^4. So on average 1 - (3/4)^4, or 68 %, of the
+# examples are in at least one shard.
 #
 # Exercise [`e06_scatter_dataset`](../exercises/e06_scatter_dataset.py): which examples are in which rank's shard?
 
@@ -449,10 +449,10 @@ for name, seeds in (("the same seed", [3] * P), ("a seed for each rank", range(P
 # !mpcourse check e06_scatter_dataset
 
 # %% [markdown]
-# Test results need weights, too. If rank 0 has 9 of 10 examples right, rank 1 has 1 of 2, and rank 2 has no example,
-# the accuracy is 10 / 12 = 0.83. The mean of three accuracies would be 0.47.
+# Test results need weights, too. If rank 0 has 9 of 10 examples right, rank 1 has 1 of 2, and rank 2 has no examples,
+# the accuracy is 10 / 12 = 0.83. The mean of the three accuracies 0.9, 0.5 and 0 would be 0.47.
 #
-# Exercise [`e06_evaluate`](../exercises/e06_evaluate.py): the accuracy of all ranks together.
+# Exercise [`e06_evaluate`](../exercises/e06_evaluate.py): compute the accuracy over all ranks.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e06_evaluate
@@ -474,22 +474,22 @@ assert round((9 / 10 + 1 / 2 + 0) / 3, 2) == 0.47 and round(10 / 12, 2) == 0.83
 #
 # The library has five communicators, which compute the mean in five ways.
 #
-# - **naive** makes an all-reduce for each parameter.
-# - **flat** copies all gradients into one buffer and makes one all-reduce.
+# - **naive** performs an all-reduce for each parameter.
+# - **flat** copies all gradients into one buffer and performs one all-reduce.
 # - **bucketed** copies the gradients into several buffers of a given size, the **buckets**. The all-reduce of a bucket
 #   begins when its gradients have been computed, while the backward pass goes on to earlier layers. Communication
 #   during computation is called **overlap**.
-# - **hierarchical** and **two_dimensional** are made for machines with several ranks. The appendix
-#   [06, eight ranks on two machines](appendix/06_eight_ranks.ipynb) compares all five there.
+# - **hierarchical** and **two_dimensional** are made for machines with several ranks. The appendix [06, eight ranks on
+#   two machines](appendix/06_eight_ranks.ipynb) compares all five on such machines.
 #
 # An all-reduce consists of several messages, with additions between them. If it is to continue while the rank computes
-# gradients, something must start each next message. This is called **progress**. gloo has a thread for it, and NCCL, a
-# library for collectives between NVIDIA's GPUs, leaves it to the GPU. "bucketed" has neither. It continues its
-# all-reduces when the rank calls `progress()`, here after each gradient.
+# gradients, something must start each message after the previous one. This is called **progress**. gloo has a thread
+# for it, and NCCL, a library for collectives between NVIDIA's GPUs, leaves it to the GPU. "bucketed" does neither: it
+# continues its all-reduces only when the rank calls `progress()`, here after each gradient.
 #
-# Two machines with one rank each are joined by a link of 10 Gbit/s. They train an MLP of five layers. All gradients
-# together are n = 6.2 MB. The virtual clock counts the time of messages. Computing costs no virtual time, so we charge
-# it with `compute`: 4 ms for the forward pass and 8 ms for the backward pass, each layer in proportion to its
+# Two machines with one rank each are joined by a link of 10 Gbit/s. They train an MLP of five layers. Its gradients
+# take up n = 6.2 MB in total. The virtual clock counts only the time of messages, so `compute` adds the time of
+# computing: 4 ms for the forward pass, and 8 ms for the backward pass, divided among the layers in proportion to their
 # parameters.
 
 # %%
@@ -534,8 +534,8 @@ def step_by(name, link="10 GbE", bucket_kib=1024):
 
 
 # %% [markdown]
-# **Predict first.** The link carries 1.2 GB/s in each direction. How long is a step with "flat"? How long is it at
-# least with "bucketed", whose buckets hold about one layer?
+# **Predict first.** The link carries 1.2 GB/s in each direction. How long does a step take with "flat"? What is the
+# least time that it can take with "bucketed", if each bucket holds about one layer?
 
 # %% tags=["answer"]
 # answer
@@ -555,12 +555,12 @@ assert 1.5 < 1e3 * (took["bucketed"] - FORWARD - BACKWARD) < 2.5 and took["naive
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# In an all-reduce of two ranks each rank sends n bytes, which take 5.2 ms. "flat" adds this time and a few latencies to
-# the 12 ms of computing. With "bucketed" only the last bucket cannot be hidden. It holds the gradient of the first
-# layer, 1.9 MB, which take 1.6 ms. So a step takes at least 13.6 ms.
+# In an all-reduce between two ranks, each rank sends n bytes, which takes 5.2 ms. "flat" adds this time and a few
+# latencies to the 12 ms of computing. With "bucketed", the backward pass can hide all buckets but the last. The last
+# bucket holds the gradient of the first layer, whose 1.9 MB take 1.6 ms to send. So a step takes at least 13.6 ms.
 #
-# In the figure the light bar is the forward pass. The backward pass goes from the last layer to the first. (The last
-# layer is too short to be seen.) A hatched bar is a message from rank 0 to rank 1, in the colour of its sender.
+# In the figure, the light bar is the forward pass. The backward pass goes from the last layer, whose bar is too short
+# to be seen, to the first. A hatched bar is a message that rank 0 sends to rank 1.
 #
 # </details>
 #
@@ -583,13 +583,14 @@ assert max(gain, key=gain.get) == "10 GbE" and sorted(gain.values())[1] < 1.15
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# With one bucket nothing overlaps. Overlap gains most if the all-reduce takes about as long as the backward pass, as it
-# does with 10 Gbit/s. With 1 Gbit/s it takes more than 50 ms, and overlap can hide at most the 8 ms of the backward
-# pass. The rest is **exposed communication**, during which nothing computes. With InfiniBand there is little to hide.
+# With one bucket, nothing overlaps. Overlap helps most if the all-reduce takes about as long as the backward pass, as
+# it does with 10 Gbit/s. With 1 Gbit/s, the all-reduce takes more than 50 ms, and overlap can hide at most the 8 ms of
+# the backward pass. The rest is **exposed communication**, during which the ranks compute nothing. With InfiniBand,
+# there is little to hide.
 #
 # </details>
 #
-# Move the sliders. Which bucket size is the best for each link?
+# Move the sliders. Which bucket size is best for each link?
 
 # %% tags=["nbval-ignore-output"]
 def try_it(communicator="bucketed", bucket_kib=1024, link="1 GbE"):
@@ -612,9 +613,9 @@ plot.sliders(
 # %% [markdown]
 # ## The same in PyTorch
 #
-# `DistributedDataParallel` (DDP) does in PyTorch what lines 1, 2 and 4 do. `DistributedSampler` does line 3. The next
-# program trains a wider MLP on the digits. It accumulates two micro-batches in each step and clips the gradients. The
-# profiler records what each thread does.
+# `DistributedDataParallel` (DDP) does in PyTorch what lines 1, 2 and 4 do, and `DistributedSampler` does what line 3
+# does. The next program trains a wider MLP on the digits. It accumulates the gradients of two micro-batches in each
+# step and clips them. The profiler records what each thread does.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -660,9 +661,8 @@ dist.destroy_process_group()
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/ddp.py 2> scratch/torchrun.log
 
 # %% [markdown]
-# The next cell runs the same program with our library, on two virtual ranks with a link of 10 Gbit/s. (Given the number
-# of ranks and the rank, `DistributedSampler` needs no process group.) We charge 1 ms for a forward pass, 2 ms for a
-# backward pass and 1 ms for an optimizer step.
+# The next cell runs the same program with our library, on two virtual ranks with a link of 10 Gbit/s. The computing
+# times in its code are assumptions.
 
 # %%
 import torch.distributed as dist
@@ -698,15 +698,15 @@ print("11 steps, equal to DDP to 1e-12:", torch.allclose(done.results[0], theirs
 # %% [markdown]
 # DDP and our library compute the same parameters. Five things are worth knowing about DDP.
 #
-# - It completes the mean within `backward()`, so clip right after it. With "bucketed", call `mean_gradients()` first.
+# - DDP completes the mean within `backward()`, so clip right after that call. With "bucketed", call `mean_gradients()`
+#   first.
 # - `no_sync()` must enclose the forward pass, too, because DDP decides there whether the backward pass averages.
-# - It divides by the number of ranks, whatever the lengths of the batches. So it makes a mean of means unless all
-#   batches have the same length.
-# - `DistributedSampler` makes shards equal by repeating examples. Do not compute test results with it.
-# - Buckets hold 25 MiB unless you set `bucket_cap_mb`, and the first one 1 MiB.
+# - DDP divides by the number of ranks, so it computes a mean of means unless all batches have the same length.
+# - `DistributedSampler` makes all shards equally long by repeating examples. Do not compute test results with it.
+# - By default, the first bucket holds 1 MiB and the others hold 25 MiB. `bucket_cap_mb` sets the size of all buckets.
 #
-# `nn.SyncBatchNorm.convert_sync_batchnorm(model)` replaces all batch norms by synchronised ones. It works on GPUs only.
-# On a CPU its forward pass raises an error as soon as there is a process group. (The message names vgpu because this
+# `nn.SyncBatchNorm.convert_sync_batchnorm(model)` replaces all batch norms by synchronised ones, which work only on
+# GPUs. On a CPU, their forward pass raises an error if there is a process group. (The message names vgpu because this
 # course registers its virtual GPUs with PyTorch.)
 
 # %%
@@ -720,8 +720,8 @@ dist.destroy_process_group()
 
 # %% [markdown]
 # `scratch/ddp.json` is the profiler's trace. <https://ui.perfetto.dev> opens it and shows every operation.
-# `plot.read_trace` reads the passes, the optimizer steps and the all-reduces from the same file. The next figure shows
-# one training step as predicted, and the fastest of nine measured ones.
+# `plot.read_trace` reads the same file. The next figure shows one training step as predicted, and the fastest of nine
+# measured steps.
 
 # %% tags=["nbval-ignore-output"]
 def one_step(events, number=6):
@@ -754,11 +754,11 @@ in_time = [begins(events) for events in measured]
 assert all(late for late, _ in in_time) and any(overlaps for _, overlaps in in_time)
 
 # %% [markdown]
-# Both panels show the same order. The backward pass of the first micro-batch is within `no_sync()`, so no all-reduce
-# follows it. During the second backward pass the all-reduces of the buckets begin. The optimizer step comes after the
-# last all-reduce. gloo works in two threads, and each of them has a row. All processes and threads share the cores of
-# this machine, so an all-reduce slows down the computation that it overlaps. The appendix
-# [06, this machine](appendix/06_this_machine.ipynb) measures how much overlap gains here.
+# Both panels show the same order of events. The backward pass of the first micro-batch is within `no_sync()`, so no
+# all-reduce follows it. During the second backward pass, the all-reduces of the buckets begin. The optimizer step comes
+# after the last all-reduce. gloo works in two threads, each with its own row. All processes and threads share the cores
+# of this machine, so an all-reduce slows down the computation that it overlaps. The appendix [06, this
+# machine](appendix/06_this_machine.ipynb) measures how much time overlap saves.
 #
 # ## The reference implementation
 #
@@ -782,8 +782,8 @@ reference(Communicator.mean_gradients, MultiNodeOptimizer.step)
 # | `evaluate`, `weighted_mean` | ChainerMN's multi-node evaluator |
 # | `convert_batch_norm` | `nn.SyncBatchNorm.convert_sync_batchnorm` |
 #
-# The appendices treat what is left out here: [float16 and its loss scale](appendix/06_loss_scaling.ipynb) and
-# [snapshots, for a run whose rank is killed](appendix/06_snapshots.ipynb).
+# The appendices cover what is left out here: [float16 and its loss scale](appendix/06_loss_scaling.ipynb), and
+# [snapshots, from which a run continues after a rank is killed](appendix/06_snapshots.ipynb).
 #
 # 1. Takuya Akiba, Shuji Suzuki and Keisuke Fukuda, *Extremely Large Minibatch SGD: Training ResNet-50 on ImageNet in 15
 #    Minutes*, 2017, <https://arxiv.org/abs/1711.04325>
@@ -795,14 +795,14 @@ reference(Communicator.mean_gradients, MultiNodeOptimizer.step)
 #
 # ## Problems
 #
-# **1.** A program of 2018 [4] took 68.0 s for 10 000 steps of 100 images on one GTX 1080. On two of them, with 50
-# images each, it took 90.6 s. The network has 3.3 million parameters. By our prediction its kernels take 2.2 ms for 100
-# images and 1.3 ms for 50. One GPU collects the gradients, which are float32, over a link of 12 GB/s and sends the mean
-# back. Why are two GPUs slower?
+# **1.** A program from 2018 [4] took 68.0 s for 10 000 steps of 100 images each on one GTX 1080. On two such GPUs, with
+# 50 images on each, it took 90.6 s. The network has 3.3 million parameters. By our prediction, its kernels take 2.2 ms
+# for 100 images and 1.3 ms for 50. One GPU collects the float32 gradients over a link of 12 GB/s and sends the mean
+# back. Why are two GPUs slower than one?
 #
 # **2.** Assume that an H100 computes 400 TFLOP/s when it trains a language model, and that it can send and receive 50
 # GB/s. A backward pass needs 4 N FLOPs for each token, where N is the number of parameters. The gradients are bfloat16.
-# How many tokens must each GPU have in a step, so that the backward pass can hide a ring all-reduce over many GPUs?
+# How many tokens must each GPU process in a step, so that the backward pass can hide a ring all-reduce over many GPUs?
 
 # %% tags=["answer"]
 # answer
@@ -818,12 +818,13 @@ print(f"   {400e12 / 50e9:.0f} tokens")
 #
 # ## What you found
 #
-# - Four changed lines make a training loop data parallel. An MLP and a GPT trained on two ranks equal those of one
-#   process, except for rounding. `DistributedDataParallel` and our library compute the same.
-# - Five mistakes raise no error, and two of them learn faster than the correct program. Compare parameters with those
-#   of one process, because a learning curve does not find a mistake.
+# - Four changed lines make a training loop data parallel. An MLP and a GPT trained on two ranks equal those trained in
+#   one process, except for rounding. `DistributedDataParallel` and our library compute the same parameters.
+# - Five mistakes raise no error, and with two of them the program learns faster than the correct one. Compare the
+#   parameters with those of one process, because a learning curve does not reveal such a mistake.
 # - Clip after the mean, leave out all-reduces while gradients accumulate, and compute batch norm's statistics over all
 #   ranks.
-# - Overlap hides at most the time of the backward pass, and gains most if the all-reduce takes about as long.
+# - Overlap hides at most the time of the backward pass, and helps most if the all-reduce takes about as long as that
+#   pass.
 #
 # Next comes lesson 07: why should all ranks wait for the slowest one?
