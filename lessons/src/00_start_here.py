@@ -214,7 +214,7 @@ from mpcourse import plot
 
 # %% [markdown]
 # **Predict first.** A message of 8 MiB is a million times as long as one of 8 bytes. Does it take a million times as
-# long, hundreds of times, or about as long?
+# long, hundreds of times as long, or about the same time?
 
 # %% tags=["nbval-ignore-output", "answer"]
 # answer
@@ -321,7 +321,7 @@ print(refusal)
 # | `mpcourse reset e00` | puts the file back as it was, and keeps your text aside |
 # | `mpcourse solution e00` | the solution, once you have passed |
 # | `mpcourse list`, `mpcourse next` | list all exercises; show which one comes next |
-# | `mpcourse progress` | what you have done, and which misconceptions you met and mended |
+# | `mpcourse progress` | what you have done, and which misconceptions you have had and corrected |
 #
 # These commands work in a terminal in the course's folder, and in a notebook if you write a `!` in front. Notebooks are
 # in `lessons/`, so in a notebook the file is `../exercises/e00_hello.py`.
