@@ -3,8 +3,8 @@
 #
 # **Is my machine ready, and how does this course work?** About 30 minutes to read, and 10 for its exercise.
 #
-# In this course you write by hand what trains a network on several GPUs and several machines. A laptop is enough: its
-# processes stand for the machines, and the GPUs are simulated.
+# In this course, you write by hand the code that trains a network on several GPUs and several machines. A laptop is
+# enough: its processes stand in for the machines, and the GPUs are simulated.
 #
 # After this lesson you can
 #
@@ -16,11 +16,12 @@
 # Run the cells from top to bottom with Shift+Enter. Where a paragraph begins with **Predict first**, write down your
 # answer before you run the cell below it. A wrong prediction shows you what there is to learn. The cell with the answer
 # is folded, and so is the explanation. Run the cell, and its output appears; click on the line `# answer` to see its
-# code. A line that begins with `# checked` folds a check of what the text claims; you may skip it. Terms of the field
-# are in bold where they first occur. [docs/glossary.md](../docs/glossary.md) explains each of them in one line.
+# code. A line that begins with `# checked` hides folded code that checks what the text claims; you may skip it.
+# Technical terms are in bold where they first occur. [docs/glossary.md](../docs/glossary.md) explains each of them in
+# one line.
 #
-# The first cell of each lesson shows which of its exercises you have solved. `mpcourse progress` shows the whole
-# course.
+# The first cell of each lesson shows which of the lesson's exercises you have solved. `mpcourse progress` shows this
+# for the whole course.
 
 # %% tags=["nbval-ignore-output", "remove-cell"]
 from mpcourse.course.learner import panel
@@ -30,14 +31,15 @@ panel.show("00_start_here")
 # %% [markdown]
 # ## Is the machine ready?
 #
-# One command examines everything that the course needs. A `!` at the beginning of a line runs it as in a terminal.
+# One command examines everything that the course needs. A `!` at the beginning of a line runs the line as a terminal
+# command.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse doctor
 
 # %% [markdown]
-# A *problem* comes with the command that solves it. A *note* can wait. The next cell fails if there is a problem, and
-# otherwise lists what the doctor examined.
+# If the doctor reports a *problem*, it also prints the command that solves it. A *note* can wait. The next cell fails
+# if there is a problem, and otherwise lists what the doctor examined.
 
 # %%
 import json
@@ -51,9 +53,9 @@ assert doctor["ok"], "the course cannot run here yet: see the table above"
 # ## Two ranks
 #
 # `mpirun -np 2` starts a program twice. Each copy is a **rank**, a process of its own. When it starts, a rank knows
-# nothing but its number and how many ranks there are. Both come from a **communicator**, an object of MPI. MPI, the
-# Message Passing Interface, is the standard by which processes on one or more machines exchange data. `mpi4py` is its
-# interface for Python.
+# only its own number and how many ranks there are. Both come from a **communicator**, an MPI object. MPI, the Message
+# Passing Interface, is a standard way for processes on one or more machines to exchange data. `mpi4py` is the Python
+# interface to MPI.
 #
 # The cell below writes a program into `scratch/`, a folder for your experiments.
 
@@ -80,7 +82,7 @@ sorted(lines)
 # ## They share nothing
 #
 # All later lessons rest on one fact: the ranks run the same program, but they share no variables. Each rank is a
-# process with memory of its own. In the next program rank 0 sets `x` to 42.
+# process with its own memory. In the next program, rank 0 sets `x` to 42.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/shared.py
@@ -124,7 +126,7 @@ sorted(lines)
 # %% [markdown]
 # ## When one rank fails
 #
-# In the next program rank 0 raises an exception before it sends.
+# In the next program, rank 0 raises an exception before it sends.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/fails.py
@@ -156,13 +158,13 @@ assert "ValueError: there is no batch 17" in "".join(lines) and "rank 1: x" not 
 #
 # Rank 0 prints its traceback, but its process does not end. When Python exits, mpi4py calls `MPI_Finalize`, which waits
 # until all ranks have called it. Rank 1 never calls it, because it waits in `recv` for a message that rank 0 will not
-# send. Without `timeout` both ranks would wait for ever. So when a training run hangs, look for a traceback further up
+# send. Without `timeout`, both ranks would wait forever. So when a training run hangs, look for a traceback further up
 # in its output.
 #
 # </details>
 #
-# If Python runs with `-m mpi4py`, an exception becomes an **abort**. After the traceback Python calls `MPI_Abort`,
-# which ends all ranks at once, and `mpirun` with them. Now `timeout` has nothing to end, and the exit status is 1.
+# If Python runs with `-m mpi4py`, an exception becomes an **abort**. After printing the traceback, Python calls
+# `MPI_Abort`, which ends all ranks and `mpirun` at once. Now `timeout` has nothing to end, and the exit status is 1.
 
 # %%
 # lines = !timeout 60 mpirun -np 2 python -m mpi4py scratch/fails.py; echo "exit status $?"
@@ -170,14 +172,14 @@ lines[-1].strip()
 
 # %% [markdown]
 # So start your own programs with `mpirun -np 2 python -m mpi4py program.py`. Exercises do not need `-m mpi4py`, because
-# their checker ends all ranks itself.
+# the checker ends all ranks itself.
 
 # %% [markdown]
 # ## What does a message cost?
 #
-# We measure it. Rank 0 sends an array to rank 1, and rank 1 sends it back. Half of the round trip is the time of one
-# message. The upper-case methods `Send` and `Recv` move arrays as they are. The lower-case ones pickle any Python
-# object.
+# To find out, we measure the time of messages. Rank 0 sends an array to rank 1, and rank 1 sends it back. Half of the
+# round trip is the time of one message. The upper-case methods `Send` and `Recv` send an array's bytes as they are. The
+# lower-case methods `send` and `recv` pickle any Python object.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/pingpong.py
@@ -212,7 +214,7 @@ from mpcourse import plot
 
 # %% [markdown]
 # **Predict first.** A message of 8 MiB is a million times as long as one of 8 bytes. Does it take a million times as
-# long, hundreds of times, or about as long?
+# long, hundreds of times as long, or about the same time?
 
 # %% tags=["nbval-ignore-output", "answer"]
 # answer
@@ -233,16 +235,17 @@ assert per_byte[0] > 100 * per_byte[-1] and seconds[-1] > 2 * seconds[0]
 # <https://doi.org/10.1016/S0167-8191(06)80021-9>).
 #
 # Per byte, the 8 MiB message is more than a hundred times cheaper than the 8-byte one. So one large message is cheaper
-# than many small ones with the same number of bytes. Lessons 05 and 06 make use of that.
+# than many small messages with the same number of bytes in total. Lessons 05 and 06 make use of this.
 #
-# `mpcourse doctor` prints another bandwidth. It sends only 4 MB and takes the median of its times, which rises when the
-# machine is busy. The line in the figure is fitted to the shortest times of all lengths. It misses some of them,
-# because MPI sends short and long messages in different ways, each with a latency and a bandwidth of its own. Lesson 05
-# returns to this.
+# `mpcourse doctor` prints a different value for the bandwidth. It sends only 4 MB at a time, and takes the median of
+# the times that it measures. The median rises when the machine is busy. The line in the figure is fitted to the
+# shortest time measured for each message length. The line does not pass through all points, because MPI sends short and
+# long messages in different ways, each with its own latency and bandwidth. Lesson 05 returns to this.
 #
 # Now we cut 8 MiB into equal messages and send them one after the other over a link with a known latency and bandwidth.
-# How many messages may there be before most of the time is latency? In JupyterLab, move the sliders. Ethernet ("GbE" is
-# gigabit per second) and InfiniBand connect machines. NVLink connects the GPUs of one machine.
+# How many messages can there be before most of the time is latency? In JupyterLab, move the sliders. Ethernet and
+# InfiniBand connect machines ("10 GbE" is Ethernet with 10 gigabits per second). NVLink connects the GPUs of one
+# machine.
 
 # %%
 from mpcourse.virtual import LINKS
@@ -257,8 +260,9 @@ def try_it(link="10 GbE", mib=8):
 plot.sliders(try_it, link=["1 GbE", "10 GbE", "100 GbE", "InfiniBand FDR", "NVLink 4"], mib=[1, 8, 64, 512])
 
 # %% [markdown]
-# Half of the time is latency if a message has as many bytes as latency times bandwidth. The total number of bytes does
-# not matter. A faster link needs longer messages, unless its latency is shorter in proportion.
+# Latency is half of the time if the number of bytes in each message equals the latency times the bandwidth. The total
+# number of bytes does not matter. A link with more bandwidth needs longer messages, unless its latency is shorter in
+# proportion.
 
 # %%
 half = {name: LINKS[name].latency * LINKS[name].bandwidth for name in ("1 GbE", "10 GbE", "100 GbE")}
@@ -267,13 +271,13 @@ half = {name: LINKS[name].latency * LINKS[name].bandwidth for name in ("1 GbE", 
 # %% [markdown]
 # ## GPUs that are not there
 #
-# There are two ways to use several **devices** (GPUs, or cores in their place). One is a rank for each device. The
-# other is a single process that starts work on all of them. Your computer need not have a GPU, because `virtual_gpus`
-# simulates some. A **virtual GPU** computes with real tensors, refuses what a real GPU refuses, and has a clock that
-# predicts how long the real GPU would take.
+# There are two ways to use several **devices** (GPUs, or CPU cores in their place). The first is to start a rank for
+# each device. The second is to start work on all devices from a single process. Your computer does not need a GPU,
+# because `virtual_gpus` simulates GPUs. A **virtual GPU** computes with real tensors, refuses what a real GPU refuses,
+# and has a clock that predicts how long the real GPU would take.
 #
 # `box` is the simulated machine. The next cell copies a tensor of a million elements from one GPU to another over
-# NVLink 1, the link between two Tesla P100.
+# NVLink 1, the link between two Tesla P100 GPUs.
 
 # %%
 import torch
@@ -292,8 +296,8 @@ f"{move.lane}: {move.nbytes} bytes in {1e6 * (move.end - move.start):.0f} µs"
 # The copy takes 208 µs: 8 µs of latency, and 200 µs for 4 MB at 20 GB/s. The alpha-beta model describes copies between
 # GPUs as well as messages between ranks.
 #
-# Everybody meets one error first: two tensors on two GPUs cannot be added. The first line of the message is torch's
-# own. The other lines say where each tensor is, and which line of the cell made it.
+# The first error that everybody runs into is that two tensors on different GPUs cannot be added. In the message below,
+# the first line is PyTorch's own. The other lines say where each tensor is, and which line of the cell created it.
 
 # %%
 with box:
@@ -306,7 +310,7 @@ print(refusal)
 # %% [markdown]
 # ## How an exercise works
 #
-# Exercises are files in `exercises/`. Open one, replace its `raise NotImplementedError` by your answer, and check it:
+# Exercises are files in `exercises/`. Open one, replace its `raise NotImplementedError` with your answer, and check it:
 #
 # | command | what it does |
 # |---|---|
@@ -316,11 +320,11 @@ print(refusal)
 # | `mpcourse watch e00` | checks again whenever you save |
 # | `mpcourse reset e00` | puts the file back as it was, and keeps your text aside |
 # | `mpcourse solution e00` | the solution, once you have passed |
-# | `mpcourse list`, `mpcourse next` | what there is, what comes next |
-# | `mpcourse progress` | what you have done, and which misconceptions you met and mended |
+# | `mpcourse list`, `mpcourse next` | list all exercises; show which one comes next |
+# | `mpcourse progress` | what you have done, and which misconceptions you have had and corrected |
 #
-# These commands work in a terminal in the course's folder, and in a notebook with a `!` in front. Notebooks are in
-# `lessons/`, so there the file is `../exercises/e00_hello.py`.
+# These commands work in a terminal in the course's folder, and in a notebook if you write a `!` in front. Notebooks are
+# in `lessons/`, so in a notebook the file is `../exercises/e00_hello.py`.
 
 # %%
 # table = !mpcourse list --json
@@ -330,7 +334,7 @@ print(refusal)
 # %% [markdown]
 # ## A wrong answer
 #
-# In the first exercise every rank says hello, and rank 0 collects the greetings. The next cell holds a mistake that
+# In the first exercise, every rank says hello, and rank 0 collects the greetings. The next cell contains a mistake that
 # everybody makes once: two ranks greet each other, and each of them receives before it sends.
 
 # %% tags=["nbval-ignore-output"]
@@ -343,7 +347,8 @@ def greet(comm):
 
 
 # %% [markdown]
-# Under plain `mpirun` this program would hang without a word. The checker ends it, and says which rank waits for which.
+# Under plain `mpirun`, this program would hang without any message. The checker ends it, and says which rank waits for
+# which.
 
 # %%
 # !mpcourse check e00 --file scratch/both_listen.py
@@ -363,21 +368,22 @@ verdict["kind"], verdict["line"], verdict["why"]
 # ## Your turn
 #
 # Open [`exercises/e00_hello.py`](../exercises/e00_hello.py), write `greet`, save, and run this cell. It takes about 10
-# minutes. `send` and `recv` are enough, for any number of ranks. With the right method of `comm` it is one line:
-# `!mpcourse hint e00`, or `!python -c "from mpi4py import MPI; print(dir(MPI.Comm))"`.
+# minutes. `send` and `recv` are enough, for any number of ranks. With the right method of `comm`, one line is enough.
+# To find this method, run `!mpcourse hint e00` or `!python -c "from mpi4py import MPI; print(dir(MPI.Comm))"`.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpirun -np 2 python ../exercises/e00_hello.py
 
 # %% [markdown]
-# If it passes with two ranks, see whether it passes with one, three and four: `!mpcourse check e00`.
+# If your answer passes with two ranks, check it with one, three and four ranks, too: run `!mpcourse check e00`.
 
 # %% [markdown]
 # ## The same in PyTorch
 #
-# PyTorch has processes with numbers and messages, too. `torchrun` starts them, and no `-m mpi4py` is needed: it ends
-# all processes when one of them fails. The program below sends 42 from rank 0 to rank 1. The processes find each other
-# by the machine's name, which some laptops cannot resolve; `--local-addr localhost` makes them use `localhost` instead.
+# PyTorch, too, has numbered processes that exchange messages. `torchrun` starts them, and ends all of them when one
+# fails, so nothing like `-m mpi4py` is needed. The program below sends 42 from rank 0 to rank 1. The processes find
+# each other by the machine's name, which some laptops cannot resolve; `--local-addr localhost` makes them use
+# `localhost` instead.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/sent_by_torch.py
@@ -403,7 +409,7 @@ dist.destroy_process_group()
 # | here | there |
 # |---|---|
 # | `mpirun -np 2 python train.py` | `torchrun --nproc-per-node 2 train.py`, `srun -n 2` |
-# | `python -m mpi4py train.py` ends all ranks after an exception | torchrun always does |
+# | `python -m mpi4py train.py` ends all ranks after an exception | `torchrun` always does this |
 # | rank, size | `RANK`, `WORLD_SIZE`; `torch.distributed.get_rank()` |
 # | communicator | process group |
 # | `comm.Send(array, dest=1)` | `torch.distributed.send(tensor, dst=1)` |
@@ -411,9 +417,10 @@ dist.destroy_process_group()
 #
 # ## What you found
 #
-# - Ranks share no memory. What another rank needs must be sent, and each send needs exactly one receive.
-# - After an exception on one rank the others wait for ever, unless Python runs with `-m mpi4py` or under `torchrun`.
-# - A message of n bytes takes about alpha + n beta. Short messages cost latency, long ones cost bandwidth.
+# - Ranks share no memory. A rank must send what another rank needs, and each send needs exactly one receive.
+# - After an exception on one rank, all ranks wait forever, unless Python runs with `-m mpi4py` or under `torchrun`.
+# - A message of n bytes takes about alpha + n beta. Latency is most of the time of a short message, and bandwidth
+#   limits a long one.
 # - The checker names the rank, the line and the misconception, and nothing that you write can hang it.
 #
-# Next: [01 One device](01_one_device.ipynb), the training step that all later lessons split.
+# Next comes [lesson 01](01_one_device.ipynb), which measures the training step that all later lessons split.

@@ -4,17 +4,17 @@
 # **What does one training step cost, in time and memory?** About 55 minutes to read, and 30 for its exercise.
 #
 # Later lessons split a training step over several devices. A split pays only if it saves more than it costs, so you
-# must first know what the step costs on one device. The answer can be a surprise. On an NVIDIA A100 a step of the
-# smallest GPT-2 takes 444 ms in float32 and 56 ms in bfloat16. A step of a GPT with 216 thousand parameters takes 1.3
-# ms in float32, and 2.1 ms in bfloat16.
+# must first know what the step costs on one device. The answer can be a surprise. On an NVIDIA A100, a step of the
+# smallest GPT-2 takes 444 ms in float32 and 56 ms in bfloat16. But a step of a GPT with 216 thousand parameters takes
+# 1.3 ms in float32 and 2.1 ms in bfloat16.
 #
-# This lesson measures steps on one CPU core. Then it predicts what GPUs would do, with two networks: a multilayer
-# perceptron (MLP) from 2015, and a small GPT.
+# This lesson measures steps on one CPU core, and then predicts how steps would run on GPUs. It uses two networks: a
+# multilayer perceptron (MLP) from 2015, and a small GPT.
 #
 # After this lesson you can
 #
-# - estimate the arithmetic of a training step, and its memory, byte by byte;
-# - find out what limits a step: the CPU that issues the work, the arithmetic of the GPU, or its memory;
+# - estimate the arithmetic of a training step, and compute its memory byte by byte;
+# - find out what limits a step: the CPU that issues the work, the GPU's arithmetic, or the GPU's memory;
 # - copy a batch to a GPU while the CPU goes on;
 # - train with a batch that does not fit in memory;
 # - compare two ways of training by several runs of each.
@@ -50,9 +50,9 @@ MiB = 2**20
 # %% [markdown]
 # ## Two networks and one step
 #
-# The MLP is the network of the MNIST example of Chainer, an early deep-learning framework. It has two hidden layers of
-# 1000 units [1]. Here it reads 1797 handwritten digits of 8x8 pixels [2]. The GPT reads this course's own text, one
-# character at a time, and predicts the next character. It has four layers of width 64, built as in GPT-2 [3].
+# The MLP is the network in the MNIST example of Chainer, an early deep-learning framework. It has two hidden layers of
+# 1000 units [1]. Here it reads 1797 handwritten digits of 8x8 pixels [2]. The GPT reads this course's own text, and
+# predicts its next character. It has four layers of width 64, built as in GPT-2 [3].
 #
 # A step has three phases. The forward pass computes the loss, the backward pass computes the gradients of the
 # parameters, and the optimizer step changes the parameters.
@@ -76,7 +76,7 @@ for name, network in (("MLP", model), ("GPT", small)):
     print(f"{name}: {sum(p.numel() for p in network.parameters()):,} parameters")
 
 # %% [markdown]
-# The loss of the GPT begins near ln 96 = 4.6, the loss of a guess among 96 characters. It falls when we train it.
+# The loss of the GPT begins near ln 96 = 4.6, the loss of a random guess among 96 characters. Training lowers it.
 
 # %% tags=["nbval-ignore-output"]
 adam = torch.optim.AdamW(small.parameters(), lr=3e-3)
@@ -90,15 +90,15 @@ assert 4.4 < losses[0] < 4.9 and losses[-1] < 0.75 * losses[0]
 # %% [markdown]
 # ## How much work is a step?
 #
-# A linear layer from n to m units multiplies a (batch, n) matrix by an (n, m) matrix. Each of the batch x n x m
-# products takes a multiplication and an addition, which are two **floating-point operations** (FLOPs). So a forward
-# pass takes 2 N D FLOPs, where N is the number of parameters and D is the number of times that each parameter is used.
-# The backward pass does the same work twice, once for the gradient of the weights and once for the gradient of the
-# layer's input. A training step therefore takes about **6 N D** FLOPs.
+# A linear layer from n to m units multiplies a (batch, n) matrix by an (n, m) matrix. This takes batch x n x m
+# multiplications and as many additions; both are **floating-point operations** (FLOPs). So a forward pass takes 2 N D
+# FLOPs, where N is the number of parameters and D is the number of times that each parameter is used. The backward pass
+# does this much work twice, once for the gradient of the weights and once for the gradient of the layer's input. A
+# training step therefore takes about **6 N D** FLOPs.
 #
-# In an MLP each weight is used once for each example, so D is the batch. In a transformer each weight is used once for
-# each token. A forward pass takes **2 N FLOPs a token**, and generating a token takes as many. The embeddings do not
-# count in N, because they are looked up and not multiplied [4]. PyTorch can count the FLOPs of matrix products:
+# In an MLP, each weight is used once for each example, so D is the batch size. In a transformer, each weight is used
+# once for each token. A forward pass takes **2 N FLOPs a token**, and generating a token takes as many. The embeddings
+# do not count in N, because they are looked up and not multiplied [4]. PyTorch can count the FLOPs of matrix products:
 
 # %%
 n_mlp = sum(p.numel() for p in model.parameters())
@@ -124,20 +124,20 @@ for n, d, want in (
 
 # %% [markdown]
 # The rule is 2 % too high for both networks. The first layer of the MLP needs no gradient of its input. In the GPT, N
-# contains biases and layer norms, which multiply no matrices. PyTorch does not count attention on a CPU. Attention's
-# work for a token grows with the number of earlier tokens, and here adds 8 % to a forward pass.
+# includes biases and layer norms, which multiply no matrices. PyTorch does not count attention on a CPU. Attention's
+# work for a token grows with the number of earlier tokens, and adds 8 % to a forward pass here.
 #
 # ## Batch size and examples a second
 #
-# A step has a fixed cost whatever the batch, such as the calls of all operations and the update of the parameters. It
-# also has a cost for each example. A simple model of its time is
+# A step has a fixed cost, whatever the batch size, for calling the operations and updating the parameters. Each example
+# adds a further cost. A simple model of the step's time is
 #
 # $$\text{seconds} = \text{fixed} + \text{each} \times \text{batch}$$
 #
-# The two parts are equal at the **knee**, a batch of `fixed / each` examples. There a step takes
-# twice its fixed cost, and the device computes half as many examples a second as it can at most.
+# The two parts are equal at the **knee**, a batch of `fixed / each` examples. There a step takes twice its fixed cost,
+# and the device processes examples at half its maximum rate.
 #
-# The next cell measures steps of the MLP. Of several steps we keep the fastest, because everything else that the
+# The next cell measures steps of the MLP. We keep the fastest of several steps, because everything else that the
 # machine does can only add time.
 #
 # **Predict first.** A batch of 4 is four times the work of a batch of 1. Does its step take four times as long?
@@ -179,26 +179,26 @@ assert 1024 / seconds[-1] > 3 / seconds[0] and (seconds[-1] / seconds[-3]) ** 0.
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Left of the knee the fixed cost dominates, so a larger batch takes hardly longer. Right of the knee the examples
-# dominate: a batch of twice the size takes twice the time, and the number of examples a second stays the same. (Both
-# axes of the figure are logarithmic, so the line of the model appears as a curve.)
+# Left of the knee, the fixed cost dominates, so a larger batch takes hardly any longer. Right of the knee, the examples
+# dominate: twice the batch takes twice the time, and the number of examples a second stays the same. (The model's line
+# appears as a curve because both axes are logarithmic.)
 #
 # </details>
 #
 # The knee decides what a split can gain. Give each of two devices half of the batch. If half of the batch lies far
 # right of the knee, the step takes half the time. If it lies at the knee, the step takes two thirds of the time. If it
-# lies far left, the step takes hardly less time, and the devices must still communicate.
+# lies far to the left, the step takes almost as long as before, and the devices must still communicate.
 #
 # ## The same step on a GPU
 #
-# A GPU does nothing by itself. The CPU, which is called its **host**, runs some code of Python, PyTorch and the driver
-# for each operation, and puts the operation into the GPU's queue. This is a launch. The operation that then runs on the
-# GPU is a **kernel**. A launch takes some microseconds of the host's time, whatever the kernel does, and the host goes
-# on without waiting for the kernel.
+# A GPU does nothing by itself. For each operation, the CPU, called the GPU's **host**, runs code in Python, PyTorch and
+# the driver, and puts the operation into the GPU's queue. This is a launch. The operation that then runs on the GPU is
+# a **kernel**. A launch takes a few microseconds of the host's time, whatever the kernel does, and the host goes on
+# without waiting for the kernel.
 #
-# A virtual GPU has a clock that follows these rules. We assume 8 µs for a launch. With `dry=True` it computes shapes,
-# bytes and times, but no values. From here on the MLP has 784 inputs, for the images of 28x28 pixels that it was made
-# for.
+# A virtual GPU has a clock that follows these rules. We assume 8 µs for a launch. With `dry=True`, the virtual GPU
+# computes shapes, bytes and times, but no values. From here on, the MLP has 784 inputs, one for each pixel of MNIST's
+# images.
 
 # %%
 def momentum(parameters):
@@ -231,7 +231,7 @@ assert gpu_seconds[3] < 1.1 * gpu_seconds[0] and gpu_seconds[-1] > 3 * gpu_secon
 assert each > 10 * gpu_each and gpu_fixed / gpu_each > fixed / each
 
 # %% [markdown]
-# A GPU computes many times as many examples a second as a core, and it needs a larger batch to do so. The next two
+# A GPU processes many times as many examples a second as a CPU core, but needs a larger batch to do so. The next two
 # figures show a step on either side of the knee.
 
 # %%
@@ -240,9 +240,9 @@ plot.timeline(few, "Batch 64: the host is busy, the GPU waits for work")
 None
 
 # %% [markdown]
-# The rows are the host, the GPU, and the link between them. Light bars are kernels of the forward pass, full bars of
-# the backward pass, and dark bars of the optimizer step. The GPU has finished most kernels before the host has launched
-# the next one. Such a step is **launch-bound**.
+# The rows are the host, the GPU, and the link between them. Kernels are light in the forward pass, full-coloured in the
+# backward pass, and dark in the optimizer step. The GPU finishes most kernels before the host has launched the next
+# one. Such a step is **launch-bound**.
 
 # %%
 many, many_seconds = on_gpu(4096)
@@ -258,11 +258,11 @@ assert busy(few.events, "vgpu:0") < 0.6 * few_seconds < 0.7 * few_seconds < laun
 assert busy(many.events, "vgpu:0") > 0.65 * many_seconds and round(copying, 2) == 0.33
 
 # %% [markdown]
-# With 4096 images the host is ahead. Once the copy of the batch is done, the GPU always has another kernel queued, and
+# With 4096 images, the host is ahead. Once the copy of the batch is done, the GPU always has another kernel queued, and
 # its large matrix products run as fast as its arithmetic allows. Such a step is **compute-bound**.
 #
-# **Predict first.** Does a faster GPU shorten the launch-bound step? And does a single example keep an A100 busy, if
-# the layers have 4000 units and not 1000?
+# **Predict first.** Does a faster GPU shorten the launch-bound step? And does a single example keep an A100 busy if the
+# layers have 4000 units instead of 1000?
 
 # %% tags=["answer"]
 # answer
@@ -283,9 +283,9 @@ assert round((784 * 4000 + 4000**2 + 4000 * 10) / 1e6) == 19
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# A faster GPU hardly helps, because the host is the bottleneck and stays the same. With 4000 units even one example
-# keeps an A100 busy: each step reads and changes 19 million parameters. But a busy GPU need not compute much, as the
-# section on the roofline model shows.
+# A faster GPU hardly helps, because the host is the bottleneck and stays the same. With 4000 units, even one example
+# keeps an A100 busy: each step reads and changes 19 million parameters. But a GPU can be busy without computing much,
+# as the section on the roofline model shows.
 #
 # </details>
 #
@@ -308,16 +308,17 @@ plot.sliders(
 # %% [markdown]
 # ## The copy of the batch
 #
-# With 4096 images the copy takes a third of the step. It crosses PCIe 4.0, the link between an A100 and its host. A
-# copy reaches 24 GB/s on this link if the host's memory is **pinned**, that is, if the operating system never moves it.
-# The GPU can read **pinned memory** by itself. Ordinary memory is pageable. The driver first copies it into a pinned
-# buffer of its own, and the host waits for this staging. Such copies reach between 39 % and 55 % of the rate of pinned
-# memory [5], and virtual GPUs assume 45 %.
+# With 4096 images, the copy takes a third of the step. The batch crosses PCIe 4.0, the link between an A100 and its
+# host. A copy reaches 24 GB/s on this link if the host's memory is **pinned**, that is, if the operating system never
+# moves it. The GPU can read **pinned memory** by itself. Ordinary memory is pageable. The driver first copies it into a
+# pinned buffer of its own, and the host waits for this staging. Such copies reach 39 % to 55 % of the rate of copies
+# from pinned memory [5]; virtual GPUs assume 45 %.
 #
 # `images.pin_memory()` returns a copy in pinned memory, and `x.to(device, non_blocking=True)` lets the host go on while
 # the GPU copies.
 #
-# **Predict first.** With which of the four combinations does the host not wait?
+# **Predict first.** With which memory, pageable or pinned, and with which value of `non_blocking` does the host not
+# wait?
 
 # %% tags=["answer"]
 # answer
@@ -344,23 +345,23 @@ assert all(copy_seconds(*way)[1] > 500e-6 for way in ((False, False), (False, Tr
 #
 # Only pinned memory together with `non_blocking=True` frees the host. If the memory is pageable, the host must wait for
 # the driver's staging, whatever `non_blocking` says. Pinned memory alone makes the copy twice as fast, but the host
-# waits because the call is blocking. Do not pin a batch in the training loop: `pin_memory()` is itself a copy on the
-# host. Let `DataLoader(..., pin_memory=True)` do it in a thread of its own.
+# waits because the call blocks. Do not pin a batch in the training loop: `pin_memory()` is itself a copy on the host.
+# Let `DataLoader(..., pin_memory=True)` do it in a thread of its own.
 #
 # </details>
 #
-# On a second CUDA stream, which is a second queue of the GPU, the copy of the next batch can also run beside the
-# kernels of the current step.
+# On a second CUDA stream (a second queue of the GPU), the copy of the next batch can run during the kernels of the
+# current step.
 #
 # ## Compute-bound or memory-bound
 #
 # A kernel that runs long enough has two limits: the FLOPs that the device computes in a second, and the bytes that its
 # memory delivers in a second. The kernel's **arithmetic intensity**, its FLOPs for each byte that it reads or writes,
-# decides which limit it meets. This is the roofline model [6]. Kernels do not reach the numbers of a data sheet. For an
-# A100 we take 87 % of the published FLOP/s and 79 % of the published bandwidth [7].
+# decides which limit it reaches. This is the roofline model [6]. We assume that kernels on an A100 reach 87 % of the
+# published FLOP/s and 79 % of the published bandwidth [7].
 #
-# A product of two float32 matrices of 1000 x 1000 has an intensity of 2 billion FLOPs / 12 MB = 167. A ReLU reads and
-# writes 8 bytes for one operation, so its intensity is 1/8.
+# A product of two float32 matrices of 1000 x 1000 has an intensity of 2 billion FLOPs / 12 MB = 167. For each element,
+# a ReLU reads 4 bytes, performs one operation and writes 4 bytes, so its intensity is 1/8.
 
 # %%
 a100 = GPUS["A100-SXM4"]
@@ -379,18 +380,19 @@ assert all(e in bound_by_memory for e in kernels if e.phase == "optimizer")
 
 
 # %% [markdown]
-# Each mark is a kernel, and its area is its share of the time. A kernel on the slope is **memory-bound**. It is as fast
-# as the memory, and a GPU with more FLOP/s does not help. All kernels of the optimizer step are on the slope. A kernel
-# below the slope is too short for either limit. The large matrix products reach the flat roof. `torch.compile` and
-# fused optimizers combine several element-wise operations into one kernel, which saves bytes and launches.
+# Each mark is a kernel, and the mark's area is the kernel's share of the time. A kernel on the slope is
+# **memory-bound**: the memory sets its speed, so a GPU with more FLOP/s does not help. All kernels of the optimizer
+# step are on the slope. A kernel below the slope is too short to reach either limit. The large matrix products reach
+# the flat roof. `torch.compile` and fused optimizers combine several element-wise operations into one kernel, which
+# saves bytes and launches.
 #
 # ## What does a step hold in memory?
 #
-# A step holds four kinds of tensors. Gradients are as large as the parameters. The **optimizer state** depends on the
+# A step holds four kinds of tensors. Parameters and gradients are equally large. The **optimizer state** depends on the
 # optimizer: SGD with momentum keeps one number for each parameter, and Adam keeps two. **Activations** are the tensors
-# that the forward pass saves for the backward pass, with the input. Why are they needed? The gradient of a layer's
+# that the forward pass saves for the backward pass, including the input. Why are they needed? The gradient of a layer's
 # weights is the product of the layer's input and the gradient of its output. The backward pass reaches the first layer
-# last, so it keeps the first layer's input longest.
+# last, so the first layer's input is kept longest.
 #
 # `measure_step` runs a real step and counts what PyTorch holds.
 
@@ -428,11 +430,11 @@ assert language["activations"] > 2 * (sum(language.values()) - language["activat
 assert 0.9 < by_formula / language["activations"] < 1
 
 # %% [markdown]
-# In the MLP parameters, gradients and optimizer state are most of the memory, even with 2000 images. In the GPT the
-# activations are more than twice as large as everything else. Each layer saves the inputs and the outputs of its two
-# layer norms (4 tensors of tokens x width float32), queries, keys, values and the result of attention (4), and the
-# inputs of GELU and of the last linear layer, which are four times as wide (8). These 16 tensors are nine tenths of all
-# activations. The rest belongs to the head.
+# In the MLP, parameters, gradients and optimizer state are most of the memory, even with 2000 images. In the GPT, the
+# activations are more than twice as large as everything else. Each layer saves the equivalent of 16 tensors of tokens x
+# width float32 numbers: the inputs and outputs of its two layer norms (4), the queries, keys, values and result of
+# attention (4), and the inputs of GELU and of the last linear layer, which are four times as wide (8). These are nine
+# tenths of all activations. The rest belongs to the head.
 #
 # Not all of this is in memory at the same time, because gradients appear while activations are freed. A virtual GPU
 # records each allocation and can draw the whole step.
@@ -454,11 +456,12 @@ assert at_peak["gradients"] < 0.01 * thousands["gradients"]
 assert at_peak["temporaries"] + at_peak["workspaces"] > thousands["gradients"]
 
 # %% [markdown]
-# **The peak must fit in memory.** It is higher than the sum of the four kinds. At the peak of batch 2000 hardly any
-# parameter has a gradient yet, but *temporaries* and *workspaces* need more memory than all gradients. Temporaries are
-# tensors such as the gradients of activations. A workspace is scratch memory of the library that multiplies matrices.
-# With batch 100 the peak is in the optimizer step, where Adam computes with all parameters at once and its temporaries
-# are as large as the parameters. (At the right edge of the figure the program ends and frees its tensors.)
+# **The peak must fit in memory.** It is higher than the sum of the four kinds. At the peak of batch 2000, hardly any
+# parameter has a gradient yet, but *temporaries* and *workspaces* need more memory than all gradients will need.
+# Temporaries are tensors such as the gradients of activations. A workspace is scratch memory of the library that
+# multiplies matrices. With batch 100, the peak is in the optimizer step, where Adam computes with all parameters at
+# once and its temporaries are as large as the parameters. (At the figure's right edge, the program ends and frees its
+# tensors.)
 #
 # Exercise [`e01_memory`](../exercises/e01_memory.py): compute the four kinds to the byte, for any widths, batch and
 # optimizer.
@@ -472,8 +475,8 @@ assert at_peak["temporaries"] + at_peak["workspaces"] > thousands["gradients"]
 # bfloat16 is a float32 without its last 16 bits. It keeps the exponent, and 8 of 24 significant bits. An A100
 # multiplies bfloat16 on its tensor cores, 16 times as fast as float32 on its other cores.
 #
-# **Predict first.** What is 1 + 1/512 in bfloat16? What follows for a weight that an optimizer step changes by a
-# thousandth?
+# **Predict first.** What is 1 + 1/512 in bfloat16? What happens to a bfloat16 weight when an optimizer step changes it
+# by a thousandth?
 
 # %% tags=["answer"]
 # answer
@@ -492,18 +495,18 @@ print(f"{lost / changed:.0%} of the parameters that change in their first step c
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# It is 1. A weight in bfloat16 stays as it is if the change is less than a 512th of it, as for most weights of the MLP
-# in their first step.
+# 1 + 1/512 is rounded to 1. A bfloat16 weight does not change if its update is smaller than 1/512 of it, which is the
+# case for most of the MLP's weights in the first step.
 #
 # </details>
 #
 # Therefore **mixed precision** keeps the parameters and the optimizer's state in float32, and rounds only the inputs of
-# matrix products [8]. In PyTorch `torch.autocast` does so. bfloat16 has the range of float32. float16 has not, and
-# needs a `GradScaler`, which multiplies the loss so that small gradients do not become zero. TF32 keeps float32 in
-# memory, and rounds to 11 significant bits for the tensor cores. [Float8](appendix/01_float8.ipynb) has an appendix.
+# matrix products [8]. In PyTorch, `torch.autocast` does so. bfloat16 has the range of float32. float16 does not, so it
+# needs a `GradScaler`, which multiplies the loss so that small gradients do not become zero. TF32 is float32 in memory,
+# rounded to 11 significant bits for the tensor cores. An appendix covers [float8](appendix/01_float8.ipynb).
 #
-# The next cell predicts steps of the small GPT and of the smallest GPT-2. The last column, model FLOPs utilisation
-# (MFU), is 6 N D divided by the step's time and by the FLOP/s of the data sheet [9].
+# The next cell predicts steps of the small GPT and the smallest GPT-2. The last column, model FLOPs utilisation (MFU),
+# is 6 N D divided by the step's time and by the FLOP/s of the data sheet [9].
 
 # %%
 def costs(shape, batch, gpu="A100-SXM4", precision="bfloat16", pieces=1):
@@ -547,14 +550,14 @@ for gpu in ("A100-SXM4", "H100-SXM"):
 
 # %% [markdown]
 # bfloat16 makes the step of GPT-2 several times as fast, and its activations smaller. The small GPT becomes slower,
-# because it is launch-bound and the casts are additional kernels. On an H100 the MFU is lower than on an A100: its
-# arithmetic is three times as fast, but its memory is not.
+# because it is launch-bound and the casts are additional kernels. The MFU is lower on an H100 than on an A100: the
+# H100's arithmetic is three times as fast as the A100's, but its memory is not.
 #
 # ## Gradient accumulation
 #
-# If the activations of a batch do not fit, cut the batch into **micro-batches** and call `backward` for each of them.
-# PyTorch *adds* to `.grad`. Divide each loss by the number of micro-batches, and the sum is the gradient of the whole
-# batch. One optimizer step follows. This method is called **gradient accumulation**.
+# If the activations of a batch do not fit, use **gradient accumulation**: cut the batch into **micro-batches**, call
+# `backward` for each of them, and then run one optimizer step. PyTorch *adds* to `.grad`. Divide each loss by the
+# number of micro-batches, and the sum is the gradient of the whole batch.
 
 # %%
 def gradients_of(pieces):
@@ -576,10 +579,10 @@ assert in_pieces[8][1] < in_pieces[1][1] / 3 and 1 < in_pieces[8][0] / in_pieces
 
 
 # %% [markdown]
-# The memory falls with the size of a micro-batch until parameters, gradients, optimizer state and workspaces are what
-# is left. The time grows, because each micro-batch has a fixed cost and an addition to `.grad`. This is cheap as long
-# as a micro-batch lies right of the knee. Batch norm breaks the equality of the gradients, because it normalises over
-# the micro-batch (lessons 04 and 06).
+# Smaller micro-batches need less memory, until only parameters, gradients, optimizer state and workspaces are left.
+# They take more time, because each micro-batch has a fixed cost and adds to `.grad`. This is cheap as long as a
+# micro-batch lies right of the knee. Batch norm breaks the equality of the gradients, because it normalises over the
+# micro-batch (lessons 04 and 06).
 #
 # ## Does it learn?
 #
@@ -623,16 +626,16 @@ assert min(map(min, final.values())) > 93 and curves["float32"][0].step[-1] == 5
 assert abs(compared.mean) < 0.5 and compared.low < 0 < compared.high
 
 # %% [markdown]
-# The mean of n runs is known better than one run. Its **standard error** is the standard deviation of the runs divided
-# by the square root of n; the band is two standard errors to each side. If two ways use the same seeds, we take the
-# difference for each seed, in which the luck of the seed cancels out. The course says that two ways *differ* if the 95
-# % confidence interval of the mean difference excludes zero. Otherwise they are *not told apart with n seeds*, as
-# float32 and mixed precision here.
+# The mean of n runs is a more precise estimate than one run. Its **standard error** is the standard deviation of the
+# runs divided by the square root of n; the band extends two standard errors to each side of the mean. If two ways use
+# the same seeds, we compute the difference for each seed, in which the luck of the seed cancels out. The course says
+# that two ways *differ* if the 95 % confidence interval of the mean difference excludes zero. Otherwise they are *not
+# told apart with n seeds*, as is the case for float32 and mixed precision here.
 #
 # ## The same in PyTorch
 #
-# The next cell is a training loop as you would write it for a GPU. `torch.cuda.Event` measures on the GPU, because a
-# clock of Python would measure only the launches. `torch.cuda.synchronize()` makes the host wait until the GPU has
+# The next cell is a training loop as you would write it for a GPU. `torch.cuda.Event` measures on the GPU, because
+# Python's clock would measure only the launches. `torch.cuda.synchronize()` makes the host wait until the GPU has
 # finished. On a machine with a GPU, delete the `with` line: the rest stays the same.
 
 # %%
@@ -672,7 +675,7 @@ reference(training.train)
 #
 # | here | there |
 # |---|---|
-# | 6 N D | model FLOPs; divided by the time and the peak, model FLOPs utilisation (MFU) |
+# | 6 N D | model FLOPs; divided by time and peak FLOP/s, model FLOPs utilisation (MFU) |
 # | fixed cost of a step | kernel launch overhead; CUDA graphs and `torch.compile` reduce it |
 # | `torch.autocast`, parameters in float32 | `MixedPrecisionPolicy` of FSDP2; "master weights" in Megatron-LM |
 #
@@ -696,10 +699,11 @@ reference(training.train)
 # ## Problems
 #
 # **1.** You train a GPT with 7 billion parameters on 140 billion tokens. How many days does one A100 take with an MFU
-# of 50 %? Its data sheet says 312 TFLOP/s in bfloat16. How many days do 64 of them take, if they lose nothing?
+# of 50 %? Its data sheet says 312 TFLOP/s in bfloat16. How many days do 64 of them take, if communication costs
+# nothing?
 #
 # **2.** The same GPU reads 2 TB/s. It generates one token at a time, and reads each parameter in bfloat16 once for each
-# token. Is it compute-bound or memory-bound? How many sequences must it generate at once to change that?
+# token. Is the GPU compute-bound or memory-bound? How many sequences must it generate at once to change that?
 
 # %% tags=["answer"]
 # answer
@@ -713,13 +717,15 @@ print(f"   up to {reading / computing:.0f} sequences, which share each read")
 # %% [markdown]
 # ## What you found
 #
-# - A training step takes 6 N D FLOPs and a forward pass 2 N a token. Parameters, gradients, optimizer state and
-#   activations fill the memory, and the peak is higher than their sum.
+# - A training step takes 6 N D FLOPs, and a forward pass takes 2 N FLOPs a token. Parameters, gradients, optimizer
+#   state and activations fill the memory, and the peak is higher than their sum.
 # - A small step is launch-bound, and a faster GPU does not shorten it. Large matrix products are compute-bound.
 #   Element-wise kernels and the optimizer step are memory-bound.
 # - The host goes on during a copy only with pinned memory and `non_blocking=True`. A pageable copy takes more than
 #   twice as long.
-# - Gradient accumulation computes the gradient of the whole batch with the activations of a micro-batch.
-# - Five seeds do not tell mixed precision from float32. Means are compared by the standard error of their differences.
+# - Gradient accumulation computes the gradient of the whole batch, but holds the activations of only one micro-batch at
+#   a time.
+# - Five seeds show no difference between mixed precision and float32. To compare two means, use the standard error of
+#   their difference.
 #
 # Next comes [lesson 02](02_split_with_copy.ipynb), which splits the work of one layer over two devices.

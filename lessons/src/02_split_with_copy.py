@@ -3,10 +3,10 @@
 #
 # **What if one layer's work is split over two GPUs?** About 55 minutes to read, and 70 for its exercises.
 #
-# In 2018 Tadao Yamaoka ran two examples of Chainer, an early Python library for deep learning. The first trained a
-# network on MNIST with one GPU, in 50.2 s. The second divided a network between two GPUs, and took 140.5 s [1]. In 2015
-# the blogger shi3z had tried the same two networks. Until about the sixth epoch, he saw no difference from one GPU [2].
-# Yamaoka supposed that the synchronisation between the GPUs was the cause. Neither post measured it.
+# In 2018, Tadao Yamaoka ran two examples of the Chainer framework. The first trained a network on MNIST with one GPU,
+# in 50.2 s. The second divided a network between two GPUs, and took 140.5 s [1]. In 2015, the blogger shi3z had tried
+# the same two networks. Up to about the sixth epoch, he saw no difference between two GPUs and one [2]. Yamaoka
+# supposed that the cause was the synchronisation of the GPUs. Neither blogger measured it.
 #
 # This lesson runs the divided network on two virtual GPUs, and shows what they wait for. Then it shows how today's
 # transformers are divided. Eight virtual GPUs run a wide block of a transformer 6.2 times as fast as one.
@@ -42,12 +42,12 @@ from mpcourse.virtual import GPUS, busy, devices, virtual_gpus
 # %% [markdown]
 # ## Two GPUs on a laptop
 #
-# In **model parallelism** one network is divided among devices. **Inter-layer** model parallelism puts whole layers on
+# In **model parallelism**, one network is divided among devices. **Inter-layer** model parallelism puts whole layers on
 # different devices (lesson 03). **Intra-layer** model parallelism cuts each layer into pieces, and is the subject of
 # this lesson.
 #
 # `virtual_gpus(2)` makes two virtual GPUs. Inside the `with` block, `torch.device("vgpu:1")` is a device like any
-# other. `devices(2)` returns the two devices. Outside the block it returns two real GPUs if the machine has them, so
+# other. `devices(2)` returns the two devices. Outside the block, it returns two real GPUs if the machine has them, so
 # the same code runs on virtual and real GPUs.
 
 # %%
@@ -61,12 +61,12 @@ with virtual_gpus(2, "GTX TITAN X (Maxwell)", "PCIe 3.0 x16") as box:
         print(error)
 
 # %% [markdown]
-# The first line is PyTorch's own error message. The virtual GPUs also report where each tensor was made. A kernel reads
-# only the memory of its own GPU. So one of the two tensors must be copied first.
+# The first line is PyTorch's error message. The virtual GPUs add where each tensor was made. A kernel reads only the
+# memory of its own GPU. So one of the two tensors must be copied first.
 #
 # ## A copy and its gradient
 #
-# `copy(x, device)` copies x to another device. In the backward pass it copies the gradient back. `x.to(device)` does
+# `copy(x, device)` copies x to another device. In the backward pass, it copies the gradient back. `x.to(device)` does
 # the same. The copy of the gradient is often forgotten, because no line of the program mentions it.
 
 # %%
@@ -82,7 +82,7 @@ with virtual_gpus(2) as box:
 # The copy of x and the copy of its gradient have the same size. Copying a tensor that needs a gradient therefore moves
 # twice the tensor's bytes.
 #
-# Exercise [`e02_copy`](../exercises/e02_copy.py): write this function, with both directions.
+# Exercise [`e02_copy`](../exercises/e02_copy.py): write this function, including its backward pass.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e02_copy
@@ -91,8 +91,8 @@ with virtual_gpus(2) as box:
 # ## Chainer's network
 #
 # The divided network of Chainer's example has four blocks, two on each GPU. Each block is a small MLP of three linear
-# layers with 500 hidden units. After the first two blocks the GPUs exchange their results, and each GPU computes the
-# sum. After the last two blocks only GPU 0 needs the sum.
+# layers with 500 hidden units. After the first two blocks, the GPUs exchange their results, and each GPU computes the
+# sum. After the last two blocks, only GPU 0 needs the sum.
 #
 # ```
 # GPU 0                       GPU 1
@@ -167,12 +167,12 @@ assert split == plain
 #
 # The **speedup** of two devices is the time on one device divided by the time on two. The next cells compute it for the
 # size of Chainer's example: 1000 hidden units and a batch of 100 images. `dry=True` makes a simulated machine whose
-# tensors hold no data, and need no memory.
+# tensors hold no data.
 #
 # The host (the CPU) launches the kernels of a step one after the other. Each launch takes about 8 µs with PyTorch
-# today. The post of 2015 does not name its GPUs. We assume two GTX TITAN X GPUs, with the peak FLOP/s and the memory
-# bandwidth of their data sheet, and 20 µs a launch. We also assume that a kernel reaches a certain fraction of these
-# two figures, and takes at least 3 µs.
+# today. shi3z's post does not name the GPUs. We assume two GTX TITAN X GPUs with the peak FLOP/s and memory bandwidth
+# of their data sheet, and a launch cost of 20 µs. We also assume that a kernel reaches a fixed fraction of the peak
+# FLOP/s and of the bandwidth, and takes at least 3 µs.
 
 # %%
 TITAN = GPUS["GTX TITAN X (Maxwell)"]
@@ -217,7 +217,7 @@ def one_and_two(units, batch, gpu=OF_2015, link="PCIe 3.0 x16", adam=ONE_BY_ONE)
 print(f"one GPU: {1e3 * one:.2f} ms a step, {launches} launches, {1e3 * computing:.2f} ms of computing")
 
 # %% [markdown]
-# **Predict first.** On two GPUs the host launches the same kernels, and seven copies. Does the step become shorter? If
+# **Predict first.** On two GPUs, the host launches the same kernels plus seven copies. Does the step become shorter? If
 # so, by how much?
 
 # %% tags=["answer"]
@@ -240,13 +240,13 @@ assert computing < 0.5 * one
 #
 # The step becomes 0.14 ms longer, the time of seven launches. The host needs 244 times 20 µs, that is, 4.9 ms, to
 # launch the kernels. One GPU computes for 2.2 ms, and otherwise waits for the host. The step is launch-bound (lesson
-# 01). Two GPUs compute for 1.1 ms each, but save the host no work. A second GPU halves a time that was not the
-# bottleneck.
+# 01). Two GPUs compute for 1.1 ms each, but save the host no work. A second GPU halves the computing time, which was
+# not the bottleneck.
 #
 # </details>
 #
-# **Predict first.** The cost of a launch was an assumption. Above which launch cost does the second GPU no longer help?
-# Compute it from the launches and the computing time printed above for one GPU.
+# **Predict first.** The launch cost was an assumption. Above which launch cost does the second GPU no longer help?
+# Compute it from the number of launches and the computing time printed above for one GPU.
 
 # %% tags=["answer"]
 # answer
@@ -280,21 +280,21 @@ assert min(together) > 1
 # long. If a launch costs less, the GPU is the bottleneck, and a second GPU helps. If it costs more, the host is the
 # bottleneck with one GPU and with two, and the speedup stays a little below 1.
 #
-# The result also depends on the optimizer. Chainer's Adam of 2015 went through the tensors one by one, with one kernel
-# for each. PyTorch's default on GPUs (`foreach=True`) updates all tensors of a GPU together, with far fewer launches.
-# With this default, two GPUs are faster than one at every launch cost in the figure.
+# The result also depends on the optimizer. In 2015, Chainer's Adam updated the tensors one by one, with one kernel for
+# each. PyTorch's default on GPUs (`foreach=True`) updates all tensors of a GPU together, with far fewer launches. With
+# this default, two GPUs are faster than one at every launch cost in the figure.
 #
 # </details>
 #
-# Our two GPUs take 3 % longer than one, but Yamaoka's took 2.8 times as long. His two examples train different
-# networks. The example for one GPU is the MLP of lesson 01, with 1.8 million parameters in 3 layers. The divided
-# network has 3.8 million in 12 layers, and needs four times as many launches (appendix [02, a closer
-# look](appendix/02_closer_look.ipynb)). A comparison shows the effect of a second GPU only if nothing else changes.
+# Our two GPUs take 3 % longer than one, but Yamaoka's two took 2.8 times as long as his one. His two examples train
+# different networks. The example for one GPU is the MLP of lesson 01, with 1.8 million parameters in 3 layers. The
+# divided network has 3.8 million parameters in 12 layers, and needs four times as many launches ([appendix
+# 02](appendix/02_closer_look.ipynb)). A comparison shows the effect of a second GPU only if nothing else changes.
 #
 # ## When does it pay?
 #
 # A split pays when the GPUs have more to do than the host. The FLOPs grow with the square of the number of units, but
-# the copied bytes only in proportion to that number. So wide layers gain most.
+# the copied bytes only in proportion to it. So wide layers gain most.
 
 # %%
 sizes = [500, 700, 1000, 1400, 2000, 2800, 4000]
@@ -316,11 +316,11 @@ assert speedups["batch 100"][-1] > speedups["batch 1000"][-1] > 1.65
 
 # %% [markdown]
 # The second GPU helps from 2000 units on if the batch has 100 images, and from 1000 units on if it has 1000. A larger
-# batch gives the GPUs more work, so the split pays earlier.
+# batch gives the GPUs more work, so the split pays off at a smaller width.
 #
 # At 4000 units, however, the smaller batch has the larger speedup. The copies are not the cause, because FLOPs and
-# bytes both grow in proportion to the batch. The cause is the optimizer step, whose time does not depend on the batch.
-# It needs no copies, so two GPUs halve this time. The next cell leaves out the optimizer step.
+# bytes both grow in proportion to the batch. The cause is the optimizer step. Two GPUs halve its time without any
+# copies, and it is a larger part of the step with the smaller batch. The next cell leaves out the optimizer step.
 
 # %%
 for batch in (100, 1000):
@@ -330,7 +330,7 @@ for batch in (100, 1000):
     print(f"            speedup {one / two:.2f}, without the optimizer step {one_without / two_without:.2f}")
 
 # %% [markdown]
-# Without the optimizer step the larger batch has the larger speedup.
+# Without the optimizer step, the larger batch has the larger speedup.
 #
 # **Predict first.** Go back to 1000 units and a batch of 100. Which helps more: a link that is 37 times as fast, or a
 # host that launches kernels five times as fast?
@@ -348,8 +348,8 @@ for name, gpu, link in (
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The faster link changes nothing, because the GPUs were not waiting for the link. (The link is the NVLink of an H100,
-# which no TITAN X had.) In a timeline, look for the row that is busy all the time. The step becomes shorter only if the
+# The faster link changes nothing, because the GPUs were not waiting for the link. (This link is the NVLink of an H100;
+# no TITAN X had it.) In a timeline, look for the row that is busy all the time. The step becomes shorter only if the
 # host, GPU or link of that row becomes faster.
 #
 # </details>
@@ -384,9 +384,10 @@ assert back.lane == "vgpu:1 -> vgpu:0" and forth.lane == "vgpu:0 -> vgpu:1" and 
 
 
 # %% [markdown]
-# In the timeline the two copies of the exchange run one after the other, although the link could carry both at once. A
-# copy between two GPUs waits for the work that was launched before it on either GPU, here and in PyTorch. `ParallelMLP`
-# therefore copies the images before it computes. Otherwise GPU 1 would wait until GPU 0 had computed its first block.
+# In the timeline, the two copies of the exchange run one after the other, although the link could carry both at once.
+# Here, as in PyTorch, a copy between two GPUs waits for the work that was launched before it on either GPU.
+# `ParallelMLP` therefore copies the images before it computes. Otherwise GPU 1 would wait until GPU 0 had computed its
+# first block.
 #
 # Exercise [`e02_parallel_mlp`](../exercises/e02_parallel_mlp.py): write the forward pass of this network.
 
@@ -396,9 +397,9 @@ assert back.lane == "vgpu:1 -> vgpu:0" and forth.lane == "vgpu:0 -> vgpu:1" and 
 # %% [markdown]
 # ## Two hot GPUs
 #
-# In the post of 2015, shi3z then trained two complete networks, one on each GPU. Each was a Network in Network (NIN),
-# which classifies images [3]. Both got the same batch, and their losses were added. Both GPUs were busy, at
-# temperatures of 78 and 74 degrees Celsius. The post counts this as success.
+# In 2015, shi3z also trained two complete networks, one on each GPU. Each was a Network in Network (NIN), which
+# classifies images [3]. Both got the same batch, and their losses were added. Both GPUs were busy, at temperatures of
+# 78 and 74 degrees Celsius. The post counts this as a success.
 #
 # **Predict first.** One NIN on one GPU needs 822 GFLOP for a step with 128 images. How many GFLOP does each of the two
 # GPUs compute? How long does a step take, compared with one NIN on one GPU?
@@ -457,13 +458,13 @@ with virtual_gpus(2):
 #
 # </details>
 #
-# The last row, `HalvedNIN`, is one network. Each GPU has a copy of it, a **replica**, and half of the batch, so it does
-# half of the work. The speedup is 1.8, and the gradient is that of the whole batch. This is **data parallelism**, the
-# subject of lessons 05 to 09.
+# The last row, `HalvedNIN`, is one network. Each GPU has a copy of the network, a **replica**, and half of the batch,
+# so it does half of the work. The speedup is 1.8, and the gradient is that of the whole batch. This is **data
+# parallelism**, the subject of lessons 05 to 09.
 #
 # ## Tensor parallelism
 #
-# In 2019 the idea of splitting a layer returned as **tensor parallelism**, for transformers with wide layers.
+# In 2019, the idea of splitting a layer returned as **tensor parallelism**, for transformers with wide layers.
 # Megatron-LM [4] cuts two successive layers, H = GELU(X A) and Y = H B, where A and B are weights.
 #
 # - The first layer is **column parallel**. Each GPU has some columns of A, and computes some of the outputs.
@@ -512,8 +513,8 @@ assert torch.allclose(result, whole, atol=1e-5)
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# GPU 0 sends 6 n bytes. In the forward pass it sends X to three GPUs, and receives three partial results. In the
-# backward pass it sends the gradient of the output to three GPUs, and receives three gradients of X.
+# GPU 0 sends 6 n bytes. In the forward pass, it sends X to three GPUs, and receives three partial results. In the
+# backward pass, it sends the gradient of the output to three GPUs, and receives three gradients of X.
 #
 # </details>
 #
@@ -553,11 +554,11 @@ None
 assert all(row == sorted(row) for row in blocks.values()) and blocks["8 GPUs"][0] < 0.5
 
 # %% [markdown]
-# At the largest width the speedup is 1.98 with two GPUs, but only 6.2 with eight. GPU 0 sends X to the seven others,
-# one after the other, and receives seven partial results. At the smallest width eight GPUs are slower than one.
+# At the largest width, the speedup is 1.98 with two GPUs, but only 6.2 with eight. GPU 0 sends X to the seven other
+# GPUs one by one, and receives seven partial results. At the smallest width, eight GPUs are slower than one.
 #
-# A good all-reduce spreads the traffic over all links. In the ring of lesson 05 each of p GPUs sends 2 (p - 1) / p
-# times the bytes of the result. For eight GPUs this is 1.75 n. Here GPU 0 sends 7 n in the forward pass.
+# A good all-reduce spreads the traffic over all links. In the ring of lesson 05, each of p GPUs sends 2 (p - 1) / p
+# times the bytes of the result. For eight GPUs, this is 1.75 n. Here, GPU 0 sends 7 n in the forward pass.
 #
 # Attention is cut by heads, which exchange nothing. So each GPU computes some heads completely, and one sum at the end
 # is enough, as in the MLP block.
@@ -580,8 +581,8 @@ assert [p.weight.shape[0] for p in heads.queries] == [256, 256]
 # %% [markdown]
 # ## The same in PyTorch
 #
-# On two real GPUs, `x.to("cuda:1")` does what `copy` does in this lesson. In the next cell each GPU computes half of
-# the outputs of one layer. On a machine with two GPUs, write "cuda" for "vgpu" and leave out the `with`.
+# On two real GPUs, `x.to("cuda:1")` does what `copy` does here. In the next cell, each GPU computes half of the outputs
+# of one layer. On a machine with two GPUs, write "cuda" instead of "vgpu" and delete the `with` line.
 
 # %%
 with virtual_gpus(2):
@@ -592,9 +593,9 @@ with virtual_gpus(2):
     print(tuple(y.shape), y.device)
 
 # %% [markdown]
-# For tensor parallelism PyTorch uses one process for each GPU. `parallelize_module` replaces the weights of a model
-# with DTensors. Each process holds one part of a DTensor. `torchrun` starts two processes here. With "cpu" they
-# exchange data through the backend gloo, which needs no GPUs.
+# For tensor parallelism, PyTorch uses one process for each GPU. `parallelize_module` replaces the weights of a model
+# with DTensors. Each process holds one part of a DTensor. `torchrun` starts two processes here. With "cpu", they
+# exchange data through the gloo backend, which needs no GPUs.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -629,9 +630,9 @@ dist.destroy_process_group()
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/tensor_parallel.py 2> scratch/torchrun.log
 
 # %% [markdown]
-# All processes have X from the beginning, and all get the output. In the forward pass one all-reduce sums the partial
-# results. In the backward pass one all-reduce sums the gradients of X, because each process computes only the part that
-# passes through its own hidden units. Each process already has the whole gradient of the output, which is also the
+# All processes have X from the beginning, and all get the output. In the forward pass, one all-reduce sums the partial
+# results. In the backward pass, one all-reduce sums the gradients of X, because each process computes only the part
+# that passes through its own hidden units. Each process already has the whole gradient of the output, which is also the
 # gradient of each partial result. The appendix [02, a closer look](appendix/02_closer_look.ipynb) writes the same
 # computation by hand with MPI.
 #
@@ -664,8 +665,8 @@ reference(Copy, ParallelMLP.forward)
 #
 # ## Problems
 #
-# **1.** A step launches 1000 kernels, and each launch takes the host 8 µs. On one GPU the kernels take 20 ms in total.
-# What speedup can two GPUs have at most, and what speedup can four have?
+# **1.** A step launches 1000 kernels, and each launch takes the host 8 µs. On one GPU, the kernels take 20 ms in total.
+# What is the largest possible speedup with two GPUs, and with four?
 #
 # **2.** A transformer has 32 layers and a width h of 4096. Tensor parallelism splits the attention and the MLP block of
 # each layer over 8 GPUs. A step has 8192 tokens, and its activations are bfloat16. Each sum uses the ring of lesson 05.
@@ -685,9 +686,10 @@ print(f"   Each sends 2 n 7/8, so each GPU sends {128 * 2 * n * 7 / 8 / 1e9:.1f}
 #
 # - If a copied tensor needs a gradient, the backward pass copies the gradient back.
 # - A second GPU does not help while the host's launches take longer than the computation of one GPU.
-# - Two GPUs can be busy for 96 % of the time and save nothing, because each does all the work of one network.
+# - Two GPUs can be busy for 96 % of the time and save no time, if each does all the work of a separate network.
 # - A column-parallel layer and a row-parallel layer together need one sum in the forward pass, and one in the backward
 #   pass. The wider the layers, the larger the speedup.
 # - In PyTorch, `x.to(device)` copies, and `parallelize_module` cuts layers by columns and rows.
 #
-# Next comes [lesson 03](03_split_by_layers.ipynb), which splits by layers a network that does not fit on one GPU.
+# Next comes [lesson 03](03_split_by_layers.ipynb), which splits a network layer by layer, because it does not fit on
+# one GPU.

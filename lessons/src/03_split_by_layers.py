@@ -4,11 +4,11 @@
 # **What if the network does not fit?** About 55 minutes to read, and 50 for its exercises.
 #
 # ResNet-50 has 97 MiB of parameters. One training step on ten images of 1024 x 1024 pixels needs 17.0 GiB, more than a
-# Tesla P100 has. In March 2020 Takehiro Ajioka therefore trained it on two of them [1]. He put the first layers on one
-# GPU and the rest on the other. This is **inter-layer** model parallelism. His article shows what nvidia-smi, NVIDIA's
-# tool to monitor GPUs, printed during the training: 14 637 MiB on the first GPU and 6657 MiB on the second.
+# Tesla P100 has. In March 2020, Takehiro Ajioka therefore trained the network on two P100 GPUs [1]. He put the first
+# layers on one GPU and the rest on the other. This is **inter-layer** model parallelism. His article shows what
+# nvidia-smi, NVIDIA's GPU monitor, printed during the training: 14 637 MiB on the first GPU and 6657 MiB on the second.
 #
-# This lesson predicts these numbers without a GPU. Then it asks whether his cut was a good one.
+# This lesson predicts these numbers without a GPU, and asks whether the cut was a good one.
 #
 # After this lesson you can
 #
@@ -50,7 +50,7 @@ P100 = GPUS["Tesla P100-SXM2"]
 # %% [markdown]
 # ## The network does not fit
 #
-# With `dry=True` a virtual GPU holds no values. It needs hardly any of your laptop's memory, but it counts every byte
+# With `dry=True`, a virtual GPU holds no values. It needs hardly any of your laptop's memory, but it counts every byte
 # that a P100 would hold.
 
 # %%
@@ -118,10 +118,10 @@ assert 0.72 < held[0] / sum(held) < 0.78
 #
 # ## The published table, predicted
 #
-# nvidia-smi shows the memory that the driver has given to a process. This is more than its tensors occupy. PyTorch's
-# caching allocator gets memory from the driver in large segments, and it keeps a segment when the tensors in it are
-# freed. All segments together are the **reserved memory**. CUDA's libraries also need some memory, which is called the
-# context. We assume 450 MiB.
+# nvidia-smi shows the memory that the driver has given to a process. This is more than the process's tensors occupy.
+# PyTorch's caching allocator gets memory from the driver in large segments, and it keeps a segment when the tensors in
+# it are freed. All segments together are the **reserved memory**. CUDA's libraries also need some memory, called the
+# context. We assume a context of 450 MiB.
 
 # %%
 peaks = [pair.ledger.peak(i).nbytes for i in (0, 1)]
@@ -145,8 +145,8 @@ print(f"prediction against publication: GPU 0 {off[0]:+.1%}, GPU 1 {off[1]:+.1%}
 # shows](appendix/03_nvidia_smi.ipynb) follows the segments, and shows that a GPU with the article's 14 637 MiB could
 # run the step.
 #
-# nvidia-smi also shows the utilisation of each GPU, the share of a sample period in which it executed a kernel. The
-# period is between a sixth of a second and one second, depending on the GPU [2].
+# nvidia-smi also shows the utilisation of each GPU: the share of a sample period that the GPU spent executing kernels.
+# The period lasts between a sixth of a second and one second, depending on the GPU [2].
 #
 # **Predict first.** Take a whole training step as the period. What is the largest possible sum of the two GPUs'
 # utilisations?
@@ -167,22 +167,23 @@ assert 0.9 < sum(utilisation) <= 1 < sum(TWO_P100.utilisation) / 100
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# GPU 1 needs what GPU 0 computes, and in the backward pass GPU 0 needs what GPU 1 computes. So one GPU always waits for
-# the other, and over a step, as over any period, the sum is at most 100 %. The published sum is 128 %, so the two
-# readings cannot cover the same period. A period can be shorter than a step, so a reading may show only a part of a
-# step. The published power suggests which part. Of the 300 W that each GPU may draw, GPU 0 drew 46 W and GPU 1 drew 241
-# W, so GPU 1 was computing and GPU 0 was waiting. These readings neither confirm our prediction nor refute it.
+# In the forward pass, GPU 1 needs what GPU 0 computes, and in the backward pass, GPU 0 needs what GPU 1 computes. So
+# one GPU always waits for the other, and over a step, as over any period, the sum is at most 100 %. The published sum
+# is 128 %, so the two readings cannot cover the same period. A period can be shorter than a step, so a reading may show
+# only a part of a step. The published power suggests which part. Of the 300 W that each GPU may draw, GPU 0 drew 46 W
+# and GPU 1 drew 241 W, so GPU 1 was computing and GPU 0 was waiting. These readings neither confirm our prediction nor
+# refute it.
 #
 # </details>
 #
-# Inter-layer model parallelism alone saves memory, but it saves **no time**. Lesson 04 makes use of the GPU that waits.
+# Inter-layer model parallelism alone saves memory, but **no time**. Lesson 04 makes use of the GPU that waits.
 #
 # ## Is it a good cut?
 #
 # ResNet-50 is a chain of 18 layers: a stem, 16 blocks, and a head. It can be cut in 17 places. The article's cut puts 8
 # layers on GPU 0. A good cut makes the two parts equal, but equal in what? `layer_costs` runs each layer forward and
 # backward, and returns its time and the bytes of its activations. `balance` finds the cut that makes the more expensive
-# part as cheap as possible. To run the uncut network, we give the virtual P100 80 GiB of memory.
+# part as cheap as possible. To run the uncut network, we raise the memory of the virtual P100 to 80 GiB.
 
 # %%
 LARGE = replace(P100, name="P100 with 80 GiB", memory=80 * GiB)
@@ -203,8 +204,8 @@ print("equal seconds:", balance([c.seconds for c in costs], 2))
 # %% [markdown]
 # The cut for equal time puts 7 layers on GPU 0 and 11 on GPU 1. The article's cut, 8 and 10, is close.
 #
-# **Predict first.** Memory was scarce, not time. Is the cut for equal memory earlier or later than the article's? And
-# to make the peak of a whole step small, is it enough to know what the forward pass keeps?
+# **Predict first.** Memory was scarce, not time. Is the cut for equal memory earlier or later than the article's cut?
+# And is it enough to balance what the forward pass keeps, if you want the lowest peak memory over a whole step?
 
 # %% tags=["answer"]
 # answer
@@ -238,13 +239,13 @@ assert largest[8] > 1.35 * largest[best]
 # <details><summary>Why</summary>
 #
 # The first layers keep the largest tensors, so the cut for equal memory comes much earlier: 4 layers and 14. Of all 17
-# cuts, this one also has the smallest peak of a whole step. Here it is enough to balance what the forward pass keeps,
-# because activations make up most of each peak.
+# cuts, this one also gives the lowest peak memory over a whole step. Here, it is enough to balance what the forward
+# pass keeps, because activations make up most of each peak.
 #
 # </details>
 #
 # What does the better cut cost? The two GPUs never compute at the same time, so the total computing time is the same
-# for every cut. Only the copy differs. An earlier cut sends a larger activation, so a slow link makes it expensive. The
+# for every cut. Only the copy differs. An earlier cut sends a larger activation, so it is expensive on a slow link. The
 # stem is an exception: its output is small, because max pooling halves height and width and there are still few
 # channels.
 
@@ -266,7 +267,7 @@ print(f"{best} layers instead of 8: {with_nvlink:+.0%} with NVLink 1, {with_ethe
 
 
 # %% [markdown]
-# In the next figure you choose the cut, the batch and the link.
+# In the next figure, choose the cut, the batch and the link.
 
 # %% tags=["nbval-ignore-output"]
 def try_it(layers_on_gpu_0=2, batch=10, link="NVLink 1"):
@@ -290,19 +291,19 @@ plot.sliders(try_it, layers_on_gpu_0=list(found), batch=[2, 4, 10, 12, 16], link
 # %% [markdown]
 # ## Other remedies for a full GPU
 #
-# Besides a second GPU, there are four remedies when a GPU's memory is full. Each has a price.
+# Besides a second GPU, there are four remedies for a full GPU. Each has a price.
 #
 # - **A larger device.** Ajioka's article names TPUs. The step that is too large for a P100 needs about a fifth of the
-#   memory of an A100 with 80 GB. The step is also faster there, but the larger device costs more money.
+#   memory of an A100 with 80 GB, and is also faster there. But the larger device costs more money.
 # - **Activation checkpointing** keeps only the input of each block. When the backward pass needs the other activations
 #   of a block, it runs the forward pass of this block again (Tianqi Chen and others, *Training Deep Nets with Sublinear
 #   Memory Cost*, 2016, <https://arxiv.org/abs/1604.06174>). The price is one more forward pass.
 # - **Offload** copies activations to the host's memory in the forward pass, and back in the backward pass. PyTorch's
 #   `save_on_cpu` does this. If n bytes are offloaded, the copies take 2 n / b seconds on a link of b bytes per second.
 # - **Unified memory** also uses the host's memory, but the driver decides which pages move, and when. Ajioka's article
-#   links to a description for Chainer [3]. If the GPU's memory is too small by n bytes, at least n bytes must leave it
-#   and return, which takes at least 2 n / b seconds. Virtual GPUs have no unified memory, so we compute only this
-#   bound.
+#   links to a description of unified memory in Chainer [3]. If the GPU's memory is too small by n bytes, at least n
+#   bytes must leave it and return, which takes at least 2 n / b seconds. Virtual GPUs have no unified memory, so we
+#   compute only this bound.
 
 # %%
 class Checkpointed(nn.Sequential):
@@ -320,8 +321,8 @@ class Offloaded(nn.Sequential):
 
 # %% [markdown]
 # **Predict first.** The step needs 17.0 GiB, but a P100 has only 15.6 GiB for tensors. It fits if every block is
-# checkpointed. It also fits if only the stem is offloaded. Which of the two is faster? A step takes 0.8 s without
-# either, and the stem's 2.5 GB travel at 5.4 GB/s between the GPU and ordinary memory of the host (PCIe 3.0).
+# checkpointed, or if only the stem is offloaded. Which is faster? A step takes 0.8 s without either, and the stem's 2.5
+# GB of activations travel at 5.4 GB/s between the GPU and ordinary host memory (PCIe 3.0).
 
 # %% tags=["answer"]
 # answer
@@ -359,10 +360,10 @@ None
 # <details><summary>Why</summary>
 #
 # Checkpoints are faster. The forward pass is about a third of a step, so a second one makes the step about a third
-# longer. The peak falls to 5.1 GiB. Offloading the stem takes 2 x 2.5 GB / 5.4 GB/s = 0.9 s, more than a whole step
-# without it. Pinned memory (12 GB/s) would make it cheaper. So would copies that run at the same time as the kernels,
-# but `save_on_cpu` makes no such copies. It also copies a tensor twice if two operations save it, as ReLU and max
-# pooling do in the stem.
+# longer. The peak falls to 5.1 GiB. Offloading the stem takes 2 x 2.5 GB / 5.4 GB/s = 0.9 s, which is longer than a
+# whole step without offloading. Pinned memory (12 GB/s) would make it cheaper. So would copies that run at the same
+# time as the kernels, but `save_on_cpu` makes no such copies. It also copies a tensor twice if two operations save it,
+# as ReLU and max pooling do in the stem.
 #
 # </details>
 #
@@ -416,10 +417,10 @@ print(f"running mean with checkpoint / without: {(twice[1].running_mean / plain[
 #
 # ## The activations of a transformer
 #
-# The layers of the course's small GPT (`mpcourse.models.gpt`) are built like those of GPT-2. A layer mixes the tokens
-# of a sequence by attention, and then changes each token by an MLP. Let s be the number of tokens in a sequence, b the
-# number of sequences, h the width (numbers per token) and a the number of attention heads. In bfloat16 a number has 2
-# bytes. The forward pass of one layer keeps
+# The layers of the course's small GPT (`mpcourse.models.gpt`) are built like those of GPT-2. A layer first mixes the
+# tokens of a sequence with attention, and then transforms each token separately with an MLP. Let s be the number of
+# tokens in a sequence, b the number of sequences, h the width (numbers per token) and a the number of attention heads.
+# In bfloat16, a number has 2 bytes. The forward pass of one layer keeps
 #
 # | operation | keeps | bytes, divided by s b h |
 # |---|---|---|
@@ -429,10 +430,10 @@ print(f"running mean with checkpoint / without: {(twice[1].running_mean / plain[
 # | first linear layer of the MLP | its input | 2 |
 # | GELU and second linear layer | their inputs, which are 4 h wide | 8 + 8 |
 #
-# Together these are 32 s b h bytes. Korthikanti and others count 34 s b h, because their layer also has a dropout after
-# attention and another after the MLP, and each keeps a mask of one byte per number. Their attention computes a matrix
-# of s x s weights for each head. It keeps the weights (2 bytes), a mask (1) and the weights after dropout (2), 5 a s² b
-# bytes together. Their formula for a layer is
+# Together, these are 32 s b h bytes. Korthikanti and others count 34 s b h, because their layer also has a dropout
+# after attention and another after the MLP, and each keeps a mask of one byte per number. Their attention computes a
+# matrix of s x s weights for each head. It keeps the weights (2 bytes), a mask (1) and the weights after dropout (2),
+# which are 5 a s² b bytes together. Their formula for a layer is
 #
 # $$s b h \left(34 + \frac{5 a s}{h}\right)$$
 #
@@ -484,19 +485,19 @@ for s in (2048, 8192):
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The matrix has s² weights for each head, so it becomes 16 times as large. With fused attention every term is
+# The matrix has s² weights for each head, so it becomes 16 times as large. With fused attention, every term is
 # proportional to s. The ledger counts slightly more than the formula. Each layer norm keeps a mean and a scale for each
 # token, and fused attention keeps one number for each token and head.
 #
 # </details>
 #
-# The paper's remedy is **selective recomputation**. It keeps the 34 s b h bytes, and computes only the matrix again in
-# the backward pass.
+# The paper's remedy is **selective recomputation**. It keeps the 34 s b h bytes, and recomputes only the matrix in the
+# backward pass.
 #
 # ## Is it the same network?
 #
-# A split must not change what the network computes. We train a small network for three steps, whole on the CPU and
-# split over three virtual GPUs, and compare all bits of the losses.
+# A split must not change what the network computes. We train a small network for three steps, once undivided on the CPU
+# and once split over three virtual GPUs, and compare the losses bit by bit.
 
 # %%
 def small_network():
@@ -556,8 +557,8 @@ with virtual_gpus(2):
 
 # %% [markdown]
 # If each GPU has a process of its own, autograd cannot follow the tensor. Rank 0 then sends the activation as a message
-# and receives its gradient. Rank 1 receives the activation and sends its gradient. The next program runs in two real
-# processes with gloo, PyTorch's library for messages between CPUs.
+# and receives its gradient. Rank 1 receives the activation and sends back its gradient. The next program runs in two
+# real processes with gloo, PyTorch's library for messages between CPUs.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -600,7 +601,7 @@ assert said == [str(wanted)]
 said
 
 # %% [markdown]
-# The losses equal those of the whole network, bit for bit.
+# The losses equal the whole network's, bit for bit.
 #
 # ## The reference implementation
 #
@@ -621,19 +622,18 @@ reference(ModelParallelResNet50)
 # | `balance` | [torchgpipe](https://arxiv.org/abs/2004.09910)'s `balance_by_time` and `balance_by_size` |
 # | checkpointing | activation checkpointing, `torch.utils.checkpoint`; "recompute" in Megatron-LM |
 # | `save_on_cpu` | CPU offloading in Transformer Engine, which copies while kernels run |
-# | unified memory | `cudaMallocManaged`, by a `CUDAPluggableAllocator` |
+# | unified memory | `cudaMallocManaged`, through a `CUDAPluggableAllocator` |
 # | memory kept by the allocator | reserved memory; `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` |
 #
 # To predict the memory of your own model, run `mpcourse predict file.py:make_model --batch 10 3 1024 1024 --gpus 2
 # --cut layer2`.
 #
-# 1. Takehiro Ajioka, *PyTorchで大きなネットワークを複数のGPUに分散して学習する* (How to train a large network in
-#    parts on several GPUs with PyTorch), 2020, <https://qiita.com/takeajioka/items/26439b848f66f43bb1d3>
+# 1. Takehiro Ajioka, *PyTorchで大きなネットワークを複数のGPUに分散して学習する* (Training a large network across
+#    several GPUs with PyTorch), 2020, <https://qiita.com/takeajioka/items/26439b848f66f43bb1d3>
 # 2. NVIDIA, *NVML API Reference Guide*, `nvmlUtilization_t`, 2026,
 #    <https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html>
-# 3. koreyou, *Unified Memoryを使ってGPUメモリよりも大きなモデルをChainerで扱う* (Use Unified Memory to run models
-#    in Chainer that are larger than the GPU's memory), 2019,
-#    <https://qiita.com/koreyou/items/4494442eb71bea0bb5b2>
+# 3. koreyou, *Unified Memoryを使ってGPUメモリよりも大きなモデルをChainerで扱う* (Running models larger than the
+#    GPU's memory in Chainer with Unified Memory), 2019, <https://qiita.com/koreyou/items/4494442eb71bea0bb5b2>
 #
 # ## Problems
 #
@@ -662,12 +662,12 @@ print(f"checkpoints 96 * {2 * sbh / 1e9:.2f} GB + one layer = {(96 * 2 * sbh) / 
 #
 # - Activations fill the memory in this lesson. nvidia-smi shows more memory than the tensors occupy, because the
 #   allocator keeps segments and the CUDA context needs memory, too.
-# - The cut for equal activations is earlier than the cut for equal time. An earlier cut sends more bytes, which only a
-#   fast link makes cheap.
+# - The cut for equal activations is earlier than the cut for equal time. An earlier cut sends more bytes, which is
+#   cheap only on a fast link.
 # - Checkpoints cost one more forward pass. Offload costs two copies of what is offloaded, and unified memory at least
 #   two copies of what does not fit. Checkpoints run batch norm forward twice, so its running statistics change.
 # - A layer of a transformer keeps s b h (34 + 5 a s / h) bytes. Fused attention removes the term that grows with s².
-# - A split network computes the same losses as the whole one, bit for bit, in one process with `.to` and in two
+# - A split network computes the same losses as the whole network, bit for bit, in one process with `.to` and in two
 #   processes with messages.
 #
 # The appendix [03, a U-Net on two GPUs](appendix/03_unet.ipynb) cuts a network that is not a chain.
