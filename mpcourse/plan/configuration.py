@@ -7,7 +7,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from mpcourse.common.comm import Comm
 from mpcourse.common.errors import UserError
 from mpcourse.grid.tensor_parallel import copy_in, share, sum_out
 from mpcourse.plan.counting import CountingComm
+from mpcourse.plan.losses import LOSSES, Chunked, Fused, plain
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Configuration:
     qkv_bias, bias: of the queries, keys and values; of all other layers.
     sequence_parallel: ranks of the tensor axis share what is between their products, each with its part of the
     sequence (Korthikanti et al. 2022, section 4.2.2); otherwise each has all of it.
+    loss: one of LOSSES (losses.py).
     """
 
     layers: int
@@ -56,6 +58,7 @@ class Configuration:
     qkv_bias: bool = True
     bias: bool = True
     sequence_parallel: bool = True
+    loss: str = "float32"
 
     def make(self, comm: Comm | None = None) -> nn.Sequential:
         """Make the model, or a rank's share of it: embedding, layers, head, which returns the loss.
@@ -94,13 +97,16 @@ _FAMILIES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 
 
-def configured(name: str) -> Callable[[Comm | None], nn.Sequential]:
+def configured(name: str, loss: str = "float32") -> Callable[[Comm | None], nn.Sequential]:
     """Return the function that makes a model; it takes the communicator of the tensor axis, or None.
 
     name: of models.toml, or the path of a config.json.
-    Raises UserError for an unknown name, and for a file that is no configuration of a known family.
+    loss: one of LOSSES (losses.py).
+    Raises UserError for an unknown name or loss, and for a file that is no configuration of a known family.
     """
-    configuration = read(name)
+    if loss not in LOSSES:
+        raise UserError(f"--loss {loss}: choose from {', '.join(LOSSES)}")
+    configuration = replace(read(name), loss=loss)
 
     def make(comm: Comm | None) -> nn.Sequential:
         return configuration.make(comm)
@@ -293,19 +299,27 @@ class _Layer(nn.Module):
 
 
 class _Head(nn.Module):
-    """(batch, length, width) -> the loss: cross-entropy in float32 over a rank's share of the vocabulary.
+    """(batch, length, width) -> the loss, over a rank's share of the vocabulary.
 
-    Three sums over ranks, of a number a token each: the largest logit, the exponentials, the own token's logit.
+    Two sums over ranks, of a number a token each: the exponentials, the own token's logit.
     """
 
     def __init__(self, comm: Comm | None, c: Configuration) -> None:
         super().__init__()
-        self.comm, self.parallel, self.norm = comm, c.sequence_parallel, nn.LayerNorm(c.width, bias=c.bias)
-        self.weight = _share_of_vocabulary(comm, c)
+        if comm is not None and c.loss == "chunked":
+            raise ValueError("a chunked loss is not known for a vocabulary that ranks share")
+        self.comm, self.loss, self.parallel = comm, c.loss, c.sequence_parallel
+        self.norm, self.weight = nn.LayerNorm(c.width, bias=c.bias), _share_of_vocabulary(comm, c)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        (logits,) = _products(self.comm, self.parallel, self.norm(x), self)
-        logits = logits.float().flatten(0, 1)
-        if self.comm is None:
-            return F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64, device=x.device))
-        return (sum_out(self.comm, logits.exp().sum(-1)).log() - sum_out(self.comm, logits[..., 0])).mean()
+        x = self.norm(x)
+        if self.loss == "chunked":
+            return Chunked.apply(x.flatten(0, 1), self.weight)
+        logits = _products(self.comm, self.parallel, x, self)[0].flatten(0, 1)
+        if self.loss == "fused":
+            sums = Fused.apply(logits)
+        elif self.comm is None:
+            return plain(logits)
+        else:
+            sums = logits.float().exp().sum(-1)
+        return (sum_out(self.comm, sums).log() - sum_out(self.comm, sums)).mean()

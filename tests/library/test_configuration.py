@@ -9,6 +9,8 @@ import torch
 from mpcourse.common.errors import UserError
 from mpcourse.plan import CountingComm, Input, Layers
 from mpcourse.plan.configuration import Configuration, configured, parsed, read
+from mpcourse.plan.layers import Indivisible
+from mpcourse.plan.losses import LOSSES
 from mpcourse.virtual import GPUS
 from tests.conftest import ROOT
 from tests.library.test_predict import assert_one_line_error
@@ -84,6 +86,8 @@ def test_the_command_plans_a_model_by_its_name(cli):
         (("--model", "gpt3"), ("no model 'gpt3'", "gpt2", "config.json")),
         (("--model", "bert-base", "--length", 1024), ("--length 1024", "512 positions")),
         (("--model", "gpt2", "--input", 3), ("--model takes tokens",)),
+        (("--model", "gpt2", "--loss", "hinge"), ("--loss hinge", "float32, fused, chunked")),
+        (("model.py:f", "--loss", "fused"), ("--loss is for --model",)),
         ((), ("give FILE:FUNCTION",)),
         (("model.py:f", "--model", "gpt2"), ("give FILE:FUNCTION",)),
     ):
@@ -100,3 +104,23 @@ def test_a_layer_holds_what_korthikanti_counts_with_and_without_sequence_paralle
         expected = 32 / t if parallel else 8 + 24 / t
         assert block.held == pytest.approx(s * b * h * expected, rel=0.003)
         assert block.forward_sums == block.backward_sums == (2 * s * b * h,) * 2
+
+
+def test_a_loss_holds_all_logits_twice_once_or_never():
+    n, width, vocabulary = 4096, 512, 50_000
+    logits, of_weight, x = 2 * n * vocabulary, 2 * vocabulary * width, 2 * n * width
+    found = {}
+    for loss in LOSSES:
+        sizes = Configuration(2, width, 8, 8, 64, 4 * width, vocabulary, n, loss=loss)
+        found[loss] = Layers(sizes.make, Input((n,), True), GPUS["A100-SXM4"]).costs(1, 1)[-1]
+    # The product's input stays, or its gradient. In float32 the logarithms of probabilities are saved.
+    saved = {"float32": 2 * logits, "fused": logits, "chunked": of_weight}
+    for loss, cost in found.items():
+        assert cost.held == pytest.approx(x + saved[loss], rel=0.002), loss
+        assert cost.flops == pytest.approx(6 * n * width * vocabulary, rel=0.001)
+    # Backward: two gradients in float32 beside the logarithms, or one in half precision; the weight's; the input's.
+    assert found["float32"].working == pytest.approx(6 * logits, rel=0.05)
+    assert found["fused"].working == pytest.approx(logits + of_weight + 4 * x, rel=0.05)
+    assert found["chunked"].working == pytest.approx(logits / 8 + of_weight + 4 * x, rel=0.1)
+    with pytest.raises(Indivisible, match="chunked"):
+        Layers(sizes.make, Input((n,), True), GPUS["A100-SXM4"]).parts(2, 1)

@@ -12,18 +12,31 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mpcourse.common.errors import UserError
 from mpcourse.course.bench.record import Record
 from mpcourse.plan import Asked, Input, Layers, Machines, Plan, Pricing, search
 from mpcourse.plan.candidate import RECOMPUTATIONS
 from mpcourse.plan.configuration import Configuration
+from mpcourse.plan.states import states
 from mpcourse.predict.loss import UsualLoss
-from mpcourse.virtual import GPUS
-from mpcourse.virtual.specs import find_gpu
+from mpcourse.virtual import GPU, GPUS
 
 FILE = Path(__file__).with_name("trainings.toml")
 SPEEDS = ("tokens_s_gpu", "tflops_gpu", "mfu", "step_s", "samples_s")
 CHUNKS = range(1, 9)  # where a row does not say how many parts a stage has, the fastest
+ZEROS = (0, 1)  # where a row does not say what is sharded, the faster: Megatron-LM's distributed optimizer, or nothing
+# What the file calls a precision and an optimizer, and what the planner does. "fp16 mixed" is torch's autocast or the
+# like of it. A training in mixed bf16 keeps 16 bytes of a parameter, whether its masters are in float32 or its weights.
+PRECISION = {
+    "fp32": "float32", "float32": "float32", "fp16 mixed": "autocast", "bf16 mixed": "mixed", "pure bf16": "half",
+    "pure bf16 with float32 masters": "mixed",
+}  # fmt: skip
+OPTIMIZER = {"Adam": "adam", "AdamW": "adamw", "SGD": "momentum", "AdamW 8-bit (torchao)": "adamw8bit"}
+OPTIMIZER |= {name: "adamw8bit" for name in ("AdamW 8-bit (bitsandbytes)", "Adam 8-bit (bitsandbytes)")}
+# torch's first choice on Hopper today. Trainings up to this year had FlashAttention-2, unless a row says otherwise.
+CUDNN_SINCE = 2026
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ def publications(role: str) -> list[dict[str, Any]]:
     for p in found:
         p["rows"] = [{**p.get("all", {}), **row} for row in p["row"]]
         for row in p["rows"]:
-            row["sizes"] = data["model"].get(row["model"], {})
+            row["sizes"], row["year"] = data["model"].get(row["model"], {}), p["year"]
     return found
 
 
@@ -64,13 +77,24 @@ def outcome(row: dict[str, Any]) -> Outcome:
         if "between_gb_s" in row and machines.between is not None:
             card = replace(machines.between, bandwidth=row["between_gb_s"] * 1e9)
             machines = replace(machines, between=card)
+        if "card_gib" in row:
+            card_gpu = replace(machines.gpu, memory=row["card_gib"] * 2**30, bandwidth=row["card_gb_s"] * 1e9)
+            machines = replace(machines, gpu=card_gpu)
         chunks = (row["chunks"],) if "chunks" in row else CHUNKS
         stated = row.get("recompute", "unknown")
         recompute = (stated,) if stated in RECOMPUTATIONS else RECOMPUTATIONS
         sizes = (row["microbatch"],) if "microbatch" in row else None
-        asked = Asked(data, pipeline, tensor, chunks, recompute, (row.get("zero", 0),), sizes)
-        pricing = Pricing(_layers(row["model"], _configuration(row), row["gpu"], row["length"]), machines, row["batch"])
-        plans = search(pricing, asked, best=1)
+        zeros = (row["zero"],) if "zero" in row else ZEROS
+        asked = Asked(data, pipeline, tensor, chunks, recompute, zeros, sizes)
+        precision, optimizer = PRECISION[row.get("precision", "bf16 mixed")], OPTIMIZER[row.get("optimizer", "AdamW")]
+        cudnn = row.get("attention") in ("cuDNN flash", "fused") or row["year"] >= CUDNN_SINCE
+        layers = _layers(_configuration(row), machines.gpu, row["length"], precision, cudnn)
+        before = torch.backends.cuda.cudnn_sdp_enabled()
+        torch.backends.cuda.enable_cudnn_sdp(cudnn)
+        try:
+            plans = search(Pricing(layers, machines, row["batch"], None, states(precision, optimizer)), asked, best=1)
+        finally:
+            torch.backends.cuda.enable_cudnn_sdp(before)
     except UserError as error:
         return Outcome(row, None, None, str(error))
     if not plans.best:
@@ -87,8 +111,9 @@ def _not_priced(row: dict[str, Any]) -> str:
     for name, usual in (("context", 1), ("trained", "all"), ("offload", "none"), ("weights", "")):
         if row.get(name, usual) not in (usual, False):
             return f"{name} {row[name]}"
-    if "float32" in row.get("precision", "") and "mixed" not in row["precision"] and "pure" not in row["precision"]:
-        return "precision float32"
+    for name, of in (("precision", PRECISION), ("optimizer", OPTIMIZER)):
+        if name in row and row[name] not in of:
+            return f"{name} {row[name]}"
     if not any(name in row for name in SPEEDS):
         return "memory alone"
     stated = row | sizes
@@ -103,13 +128,13 @@ def _configuration(row: dict[str, Any]) -> Configuration:
         head=sizes.get("head", width // heads), hidden=sizes.get("ffn", 4 * width), vocabulary=sizes["vocabulary"],
         positions=row["length"] if sizes.get("positions") == "learned" else 0, gated=gated,
         causal=sizes["kind"] == "decoder", tied=sizes.get("tied", False), qkv_bias=not gated, bias=not gated,
-        sequence_parallel=row.get("sequence_parallel", True),
+        sequence_parallel=row.get("sequence_parallel", True), loss=row.get("loss", "float32"),
     )  # fmt: skip
 
 
 @lru_cache(8)
-def _layers(name: str, configuration: Configuration, gpu: str, length: int) -> Layers:
-    return Layers(configuration.make, Input((length,), True), find_gpu(gpu), loss=UsualLoss(True))
+def _layers(configuration: Configuration, gpu: GPU, length: int, precision: str, cudnn: bool) -> Layers:
+    return Layers(configuration.make, Input((length,), True), gpu, loss=UsualLoss(True), precision=precision)
 
 
 def _ratio(row: dict[str, Any], plan: Plan) -> float:

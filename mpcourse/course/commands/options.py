@@ -51,6 +51,9 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         help="instead: a transformer by its configuration, as gpt2-xl (an unknown name lists some), or the path of a "
         "config.json of the library transformers",
     )  # fmt: skip
+    parser.add_argument(
+        "--loss", metavar="NAME", help="of --model: float32, fused (in place, in half precision), chunked (float32)"
+    )
     parser.add_argument("--gpus", type=int, required=True, metavar="N", help="how many, on all nodes")
     parser.add_argument("--gpu", default="A100-SXM4", metavar="NAME", help="A100-SXM4; an unknown name lists them")
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="examples of a step, all replicas'")
