@@ -26,6 +26,7 @@ class Pipelined:
     blocking: whether a stage waits for its messages to the next one.
     parameters: that are trained, of each stage.
     frozen: parameters that are not trained, of each stage; they have weights alone.
+    layers: that have parameters, of each stage: ZeRO-3 gathers one at a time.
     largest: parameters of each stage's largest layer, trained or not.
     tied: trained parameters that more than one stage holds.
     """
@@ -38,6 +39,7 @@ class Pipelined:
     blocking: bool
     parameters: list[int]
     frozen: list[int]
+    layers: list[int]
     largest: list[int]
     tied: int
 
@@ -195,9 +197,10 @@ class Pricing:
         return self.machines.sums("data", (2, 1, stride), self.states.gradient * run.tied)
 
     def _data(self, c: Candidate, run: Pipelined) -> float:
-        """Return the seconds of messages between replicas that nothing hides.
+        """Return the seconds by which messages between replicas lengthen a step.
 
-        Nothing hides what one layer sends: the last gradients, and ZeRO's first weights.
+        Nothing hides what one layer sends: the last gradients, and ZeRO's first weights. What is hidden slows computing
+        down by `Software.slowed` of its time, because the kernels that send take a part of the multiprocessors.
         Stages 0 and 1 of ZeRO add up 2 bytes per parameter once a step, while the last micro-batch's backward runs.
         Half of stage 1's, the gather of new weights, comes after the update. Stage 2 has no room for whole gradients:
         it scatters each micro-batch's, during backward. Stage 3 gathers weights for each forward and each backward,
@@ -207,22 +210,27 @@ class Pricing:
             return 0.0
         s = max(range(c.pipeline), key=lambda s: run.parameters[s])
         m, nbytes = run.microbatches, self.states.gradient * run.parameters[s]
-        layer = min(
-            1.0, run.largest[s] / max(1, run.parameters[s])
-        )  # share of the traffic at an end, where nothing can hide it
+        layer = min(1.0, run.largest[s] / max(1, run.parameters[s]))  # share of the traffic at an end
         backward = sum(run.backward[s :: c.pipeline])
         overlap = self.software.overlap if c.pipeline == 1 else self.software.pipeline_overlap
         if c.zero == 0:
             whole = self.machines.sums("data", c.grid, nbytes)
-            return max(whole - backward, whole * layer) if overlap else whole
-        half = self.machines.sums("data", c.grid, nbytes, c.zero == 3 and not self.software.whole_node) / 2
-        if c.zero == 1:
-            return half + (max(half - backward, half * layer) if overlap else half)
-        if c.zero == 2:
-            return half + max(m * (half - backward), half * layer)
+            return self._exposed(whole, backward, whole * layer) if overlap else whole
+        if c.zero < 3:
+            half = self.machines.sums("data", c.grid, nbytes) / 2
+            if c.zero == 1:
+                return half + (self._exposed(half, backward, half * layer) if overlap else half)
+            return half + self._exposed(m * half, m * backward, half * layer)
+        count, one_ring = run.layers[s], not self.software.whole_node
+        half = count * self.machines.sums("data", c.grid, nbytes / count, one_ring) / 2
         weights = self.states.gathered * (run.parameters[s] + run.frozen[s])
-        gather = self.machines.sums("data", c.grid, weights, not self.software.whole_node) / 2
-        return max(m * (2 * gather + half - run.busy[s]), (gather + half) * layer)
+        gather = count * self.machines.sums("data", c.grid, weights / count, one_ring) / 2
+        return self._exposed(m * (2 * gather + half), m * run.busy[s], (gather + half) * layer)
+
+    def _exposed(self, sending: float, computing: float, least: float) -> float:
+        """Return the seconds by which messages lengthen the computing beside which they are sent."""
+        slowed = self.software.slowed * min(sending, computing)
+        return max(sending - computing, slowed, least)
 
     def _update(self, c: Candidate, run: Pipelined) -> float:
         gpu = self.machines.gpu
@@ -249,7 +257,7 @@ class Pricing:
         parts, begin = [], 0
         held: list[dict[int, int]] = [{} for _ in range(c.pipeline)]
         frozen: list[dict[int, int]] = [{} for _ in range(c.pipeline)]
-        largest = [0] * c.pipeline
+        layers, largest = [0] * c.pipeline, [0] * c.pipeline
         sizes = self.cut(c.tensor, c.pipeline * c.chunks)
         assert sizes is not None
         for i, size in enumerate(sizes):
@@ -258,7 +266,8 @@ class Pricing:
             for layer in known[begin : begin + size]:
                 held[s] |= layer.parameters
                 frozen[s] |= layer.frozen
-                largest[s] = max(largest[s], sum(layer.parameters.values()) + sum(layer.frozen.values()))
+                own_size = sum(layer.parameters.values()) + sum(layer.frozen.values())
+                layers[s], largest[s] = layers[s] + (own_size > 0), max(largest[s], own_size)
             begin += size
         transfers = [self.machines.transfer(c.grid, p.output, self.software.split_transfers) for p in parts[:-1]]
         own = [sum(stage.values()) for stage in held]
@@ -268,7 +277,9 @@ class Pricing:
         m = self.batch // c.data // c.microbatch
         tied = sum(own) - sum(everything.values())
         still = [sum(stage.values()) for stage in frozen]
-        return Pipelined(c.pipeline, m, c.chunks, parts, transfers, self.software.blocking, own, still, largest, tied)
+        return Pipelined(
+            c.pipeline, m, c.chunks, parts, transfers, self.software.blocking, own, still, layers, largest, tied
+        )
 
 
 def _rest(seconds: float, of: float) -> float:

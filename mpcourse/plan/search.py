@@ -28,6 +28,7 @@ WORDS = {
     "update": "of the optimizer's update",
 }
 MOST_EXAMPLES = 1_000_000_000
+PER_STAGE = 0.01  # by so much of a step each stage of ZeRO must be faster than the one before: no prediction is closer
 
 
 @dataclass(frozen=True)
@@ -241,10 +242,11 @@ def _nothing(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> str:
 def _fastest(pricing: Pricing, fitting: Sequence[Candidate], best: int) -> tuple[list[Plan], int]:
     """Return the fastest plan of each of the fastest grids, and how many pipelines were replayed.
 
-    Of equally fast plans, the one that needs less memory is taken. Candidates are visited in the order of a lower bound
-    of their time: as soon as that is more than the best ones take, no later candidate can be among them.
+    Of equally fast plans, the one that needs less memory is taken; plans are equally fast if a stage of ZeRO more saves
+    PER_STAGE. Candidates are visited in the order of a lower bound of their time: as soon as that is more than the best
+    ones take, no later candidate can be among them.
     """
-    heap = [(pricing.least(c), i, c) for i, c in enumerate(fitting)]
+    heap = [(pricing.least(c) * _handicap(c), i, c) for i, c in enumerate(fitting)]
     heapq.heapify(heap)
     known: dict[tuple[int, int, int], tuple[float, float, Candidate]] = {}
     replayed: set[int] = set()
@@ -255,8 +257,12 @@ def _fastest(pricing: Pricing, fitting: Sequence[Candidate], best: int) -> tuple
         if c.grid in known and at_least > known[c.grid][0]:
             continue
         replayed.add(id(pricing.pipeline(c)))
-        price = (pricing.total(c), sum(pricing.memory(c).values()), c)
+        price = (pricing.total(c) * _handicap(c), sum(pricing.memory(c).values()), c)
         if c.grid not in known or price[:2] < known[c.grid][:2]:
             known[c.grid] = price
     ranked = sorted(known.values(), key=lambda k: k[:2])[:best]
-    return [pricing.price(c) for _, _, c in ranked], len(replayed)
+    return sorted((pricing.price(c) for _, _, c in ranked), key=lambda plan: plan.seconds.total), len(replayed)
+
+
+def _handicap(c: Candidate) -> float:
+    return 1 + PER_STAGE * c.zero

@@ -17,6 +17,8 @@ class Software:
     whole_node: ZeRO's stage 3 gathers over all cards of a node, each for its share; otherwise along one ring, at the
     rate of one card.
     interleaved: the least number of stages with which a pipeline may have several parts of the model on each.
+    slowed: by which part of the time of messages that are sent beside computing, computing takes longer. Kernels that
+    send occupy multiprocessors; 20 of an H100's 132 where little is sent by cards (DeepSeek-AI 2024, section 3.2.2).
     equal: all stages have equally many layers of the most frequent kind; otherwise the slowest stage is made as fast as
     possible.
     """
@@ -29,6 +31,7 @@ class Software:
     buckets: int = 0
     whole_node: bool = True
     interleaved: int = 2
+    slowed: float = 20 / 132
     equal: bool = False
 
 

@@ -40,8 +40,10 @@ from mpcourse.plan import (
     why,
 )
 from mpcourse.plan.candidate import RECOMPUTATIONS, candidates
+from mpcourse.plan.configuration import configured
 from mpcourse.plan.flops import recomputed_flops
 from mpcourse.plan.published_models import LlamaLayer, MegatronLayer
+from mpcourse.plan.search import PER_STAGE
 from mpcourse.plan.stages import cut_equally
 from mpcourse.plan.timing import in_flight, least, makespan
 from mpcourse.predict import find_maker
@@ -225,12 +227,30 @@ def test_the_search_finds_what_pricing_every_candidate_finds(small, bandwidth):
     assert found.considered == found.fit == len(everything)
     best = {}
     for c in everything:
-        best[c.grid] = min(best.get(c.grid, 1e9), pricing.price(c).seconds.total)
-    assert [p.seconds.total for p in found.best] == pytest.approx(sorted(best.values())[:5])
+        seconds = pricing.price(c).seconds.total
+        best[c.grid] = min(best.get(c.grid, (1e9, 0)), (seconds * (1 + PER_STAGE * c.zero), seconds))
+    five = sorted(seconds for _, seconds in sorted(best.values())[:5])
+    assert [p.seconds.total for p in found.best] == pytest.approx(five)
     assert found.replayed < len(everything) / 3
     for p in found.best:
         parts = [getattr(p.seconds, part) for part in ("compute", "bubble", "tensor", "pipeline", "data", "update")]
         assert min(parts) >= 0 and sum(parts) == pytest.approx(pricing.total(p.candidate))
+
+
+def test_messages_that_computing_hides_slow_it_down(small):
+    machines, c = Machines.named(8, "A100-SXM4"), Candidate(8, 1, 1, 8, "none", 3)
+    plain, slowed = (Pricing(small, machines, 64, Software(slowed=part)).price(c).seconds for part in (0.0, 0.5))
+    count = len([part for part in small.parts(1, 8) if part.parameters])
+    sent = 3 * count * machines.sums("data", c.grid, 2 * small.count() / count) / 2
+    assert plain.data < 0.5 * sent < plain.compute and slowed.data == pytest.approx(0.5 * sent)
+    assert slowed.compute == plain.compute
+
+
+def test_a_small_model_is_not_sharded_to_save_a_percent_of_a_step():
+    best = plan(configured("gpt2"), Machines.named(8, "A100-SXM4"), 64, Input((1024,), True)).best[0].candidate
+    assert best.grid == (8, 1, 1) and best.zero < 2
+    huge = plan(configured("llama-3.1-70b"), Machines.named(512, "H100-SXM"), 512, Input((2048,), True)).best[0]
+    assert huge.candidate.zero == 3
 
 
 @pytest.mark.parametrize("axis", ["data", "pipeline", "tensor"])

@@ -92,7 +92,7 @@ def _search_time() -> Record:
     row = PTD_P[6]
     layers = layers_of(row)
     for tensor in (1, 2, 4, 8):
-        layers.parameters(tensor)
+        layers.parts(tensor, 1)
     begin = time.process_time()
     found = search(Pricing(layers, machines_of(row), row.batch), Asked(chunks=CHUNKS))
     seconds = (time.process_time() - begin) * 10_000 / found.considered

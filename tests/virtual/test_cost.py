@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mpcourse.common.errors import UserError
 from mpcourse.models import ResNet50
@@ -224,6 +225,19 @@ def test_attention_is_as_fast_as_its_published_kernels_within_a_quarter(gpu, wid
             work = [e for e in box.events if "attention" in e.name and e.lane == "vgpu:0" and e.phase in phases]
         flops = {"forward": 4, "backward": 10, "both": 14}[passes] * math.prod(shape) * tokens / (2 if causal else 1)
         assert flops / sum(e.seconds for e in work) / 1e12 == pytest.approx(rate, rel=0.25), tokens
+
+
+def test_flash_attention_2_reaches_a_third_of_hoppers_peak_as_published():
+    """35 % forward (FlashAttention-3, abstract), and up to 335 TFLOP/s of both passes (FlashAttention-2's README)."""
+    rates = {}
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), virtual_gpus(1, "H100-SXM", dry=True) as box:
+        q = torch.empty(1, 16, 16384, 128, dtype=torch.bfloat16, device="vgpu:0", requires_grad=True)
+        F.scaled_dot_product_attention(q, q, q).backward(torch.empty_like(q))
+        work = [e for e in box.events if "attention" in e.name and e.lane == "vgpu:0"]
+        for passes, flops in (("forward", 4), ("both", 14)):
+            seconds = sum(e.seconds for e in work if passes in (e.phase, "both"))
+            rates[passes] = flops * 16 * 128 * 16384**2 / seconds / 1e12
+    assert rates == {"forward": pytest.approx(346, rel=0.03), "both": pytest.approx(335, rel=0.03)}
 
 
 def test_attention_with_a_mask_or_in_float32_has_the_slower_kernel_of_those_that_torch_has_for_it():

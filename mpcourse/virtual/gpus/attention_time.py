@@ -15,9 +15,10 @@ kernels with long sequences, in TFLOP/s with head dimensions of 64 and 128:
 | cuDNN, forward | H100 | 413, 595 | 422, 550 |
 | cuDNN, backward | H100 | 433, 516 | 428, 555 |
 
-Sources: Dao 2023, FlashAttention-2 (73 % of the peak forward; the figure of both passes is in the repository's README,
-where CUTLASS's kernel is called xformers; on an H100 up to 335 TFLOP/s of both passes); Shah et al. 2024,
-FlashAttention-3 (FlashAttention-2 reaches 35 % of an H100's peak), figures 5 and 6 (cuDNN). On other GPUs a score is assumed to need as many operations, at their own peak of float32.
+Sources: Dao 2023, FlashAttention-2 (73 % of the peak forward; the figures of both passes are in the repository's
+README: CUTLASS's kernel is called xformers there, and an H100 reaches up to 335 TFLOP/s); Shah et al. 2024,
+FlashAttention-3 (FlashAttention-2 reaches 35 % of an H100's peak), figures 5 and 6 (cuDNN). On other GPUs a score is
+assumed to need as many operations, at their own peak of float32.
 """
 
 import math
