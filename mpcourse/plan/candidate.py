@@ -8,7 +8,8 @@ from typing import Any
 MOST = 32  # sequences in the largest micro-batch that is tried
 
 RECOMPUTATIONS = ("none", "selective", "full")
-PARTS = ("compute", "bubble", "tensor", "context", "pipeline", "data", "update")
+OFFLOADS = ("none", "optimizer", "parameters")
+PARTS = ("compute", "bubble", "tensor", "context", "pipeline", "data", "host", "update")
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Candidate:
     zero: the stage of ZeRO, by what replicas share instead of each having it: 0 nothing, 1 the optimizer's state, 2
     gradients too, 3 parameters too.
     chunks: parts of the model on each stage.
+    offload: one of OFFLOADS, what the host's memory holds: "optimizer", the optimizer's state, and the host updates
+    (Ren et al. 2021, ZeRO-Offload); "parameters", also weights and gradients, of which the GPU has one layer's at a
+    time (Rajbhandari et al. 2021, ZeRO-Infinity).
     """
 
     data: int
@@ -31,6 +35,7 @@ class Candidate:
     recompute: str
     zero: int
     chunks: int = 1
+    offload: str = "none"
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -48,6 +53,7 @@ class Seconds:
     compute: of the busiest stage, including what is recomputed.
     bubble: time in which that stage waits for others.
     tensor, context, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's).
+    host: copies to and from the host that nothing hides.
     update: of the optimizer.
     """
 
@@ -57,6 +63,7 @@ class Seconds:
     context: float
     pipeline: float
     data: float
+    host: float
     update: float
 
     @property
@@ -74,6 +81,7 @@ class Plan:
     memory: bytes by kind on the fullest GPU.
     seconds: of one step, by part.
     flops: that each GPU computes in a step on average, without what is recomputed.
+    host: bytes that a node's memory holds for its GPUs.
     """
 
     candidate: Candidate
@@ -81,6 +89,7 @@ class Plan:
     memory: dict[str, float]
     seconds: Seconds
     flops: float
+    host: float = 0.0
 
     @property
     def nbytes(self) -> float:
@@ -113,6 +122,7 @@ def candidates(
     chunks: Sequence[int],
     recomputations: Sequence[str],
     zeros: Sequence[int],
+    offload: str = "none",
 ) -> Iterator[Candidate]:
     """Yield the candidates of one grid and micro-batch.
 
@@ -122,6 +132,7 @@ def candidates(
     chunks: numbers of parts per stage to try.
     recomputations: the kinds to try.
     zeros: stages of ZeRO to try; one replica has nothing to share, and is tried with stage 0 alone.
+    offload: one of OFFLOADS.
     """
     data, pipeline, tensor = grid
     count = batch // data // microbatch
@@ -130,4 +141,4 @@ def candidates(
             continue  # Megatron-LM interleaves whole groups of as many micro-batches as there are stages
         for recompute in recomputations:
             for zero in zeros if data > 1 else (0,):
-                yield Candidate(data, pipeline, tensor, microbatch, recompute, zero, v)
+                yield Candidate(data, pipeline, tensor, microbatch, recompute, zero, v, offload)

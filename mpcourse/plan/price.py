@@ -11,7 +11,17 @@ from mpcourse.plan.software import Software
 from mpcourse.plan.stages import Part, cut, cut_equally, part
 from mpcourse.plan.states import States
 from mpcourse.plan.timing import in_flight, least, makespan
+from mpcourse.virtual.specs import find_link
 from mpcourse.zero.model_states import held
+
+# Kinds of bytes that the host's memory holds instead of the GPU's.
+ON_HOST: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "optimizer": ("optimizer state",),
+    "parameters": ("optimizer state", "gradients", "parameters"),
+}
+# Bytes/s of a node's memory, in which the host updates: one processor with eight channels of DDR4-3200.
+HOST_MEMORY = 8 * 25.6e9
 
 
 @dataclass(frozen=True)
@@ -134,17 +144,33 @@ class Pricing:
         own = self.states
         gradient = own.gradient if self.software.gradients is None else self.software.gradients
         states = held(1, c.zero, d, weight=own.weight, gradient=gradient + buckets, state=own.state)
+        states = {kind: nbytes for kind, nbytes in states.items() if kind not in ON_HOST[c.offload]}
         # In ZeRO's stage 3, also the weights of a whole layer: the one whose tensors are in use, with the next in
-        # flight.
-        gathered = [own.gathered * n if c.zero == 3 else 0.0 for n in run.largest]
+        # flight. Where weights come from the host, also this layer's gradient, until it has been copied there.
+        a_layers = own.gathered if c.zero == 3 or c.offload == "parameters" else 0.0
+        a_layers += gradient if c.offload == "parameters" else 0.0
+        gathered = [a_layers * n for n in run.largest]
         whole = sum(states.values())
-        frozen = [own.weight * n / (d if c.zero == 3 else 1) for n in run.frozen]
+        weight = 0.0 if c.offload == "parameters" else own.weight
+        frozen = [weight * n / (d if c.zero == 3 else 1) for n in run.frozen]
         held_by = [whole * n + frozen[s] + run.activations[s] + gathered[s] for s, n in enumerate(run.parameters)]
         s = max(range(c.pipeline), key=lambda s: held_by[s])
         nbytes_of = {kind: nbytes * run.parameters[s] for kind, nbytes in states.items()}
         nbytes_of |= {"frozen parameters": frozen[s]} if frozen[s] else {}
         nbytes_of |= {"activations": run.activations[s], "context and workspaces": gpu.context + 2 * gpu.workspace}
         return nbytes_of | ({"gathered": gathered[s]} if gathered[s] else {})
+
+    def host(self, c: Candidate) -> float:
+        """Return the bytes that a node's memory holds for its GPUs, of the fullest stage.
+
+        c: a candidate whose layers can be cut so.
+        """
+        run, own = self.pipeline(c), self.states
+        states = held(1, c.zero, c.data, weight=own.weight, gradient=own.gradient, state=own.state)
+        each = sum(states[kind] for kind in ON_HOST[c.offload])
+        frozen = own.weight / (c.data if c.zero == 3 else 1) if c.offload == "parameters" else 0.0
+        most = max(each * n + frozen * still for n, still in zip(run.parameters, run.frozen, strict=True))
+        return most * min(self.machines.per_node, self.machines.gpus)
 
     def fits(self, c: Candidate) -> bool:
         """Return whether the fullest stage's GPUs have enough memory.
@@ -159,7 +185,7 @@ class Pricing:
         c: a candidate whose layers can be cut so.
         """
         run = self.pipeline(c)
-        return run.least + self._tied(run) + self._data(c, run) + self._update(c, run)
+        return run.least + self._tied(run) + self._data(c, run) + self._host(c, run) + self._update(c, run)
 
     def price(self, c: Candidate) -> Plan:
         """Return the candidate with its memory and its seconds by part.
@@ -179,9 +205,11 @@ class Pricing:
             context=m * exchange,
             pipeline=_rest(run.seconds - whole, whole) + self._tied(run),
             data=self._data(c, run),
+            host=self._host(c, run),
             update=self._update(c, run),
         )
-        return Plan(c, m, self.memory(c), seconds, m * sum(p.flops for p in run.parts) / c.pipeline)
+        flops = m * sum(p.flops for p in run.parts) / c.pipeline
+        return Plan(c, m, self.memory(c), seconds, flops, self.host(c))
 
     def total(self, c: Candidate) -> float:
         """Return the seconds of a step; `price` gives the parts, which takes one more replay.
@@ -189,7 +217,7 @@ class Pricing:
         c: a candidate whose layers can be cut so.
         """
         run = self.pipeline(c)
-        return run.seconds + self._tied(run) + self._data(c, run) + self._update(c, run)
+        return run.seconds + self._tied(run) + self._data(c, run) + self._host(c, run) + self._update(c, run)
 
     def _tied(self, run: Pipelined) -> float:
         """Return the seconds in which the first and the last stage add up the gradients of what both hold."""
@@ -232,10 +260,33 @@ class Pricing:
         slowed = self.software.slowed * min(sending, computing)
         return max(sending - computing, slowed, least)
 
+    def _host(self, c: Candidate, run: Pipelined) -> float:
+        """Return the seconds of copies to and from the host that nothing hides.
+
+        Gradients go to the host while the last micro-batch's backward runs, the last layer's after it; new weights come
+        back after the update. Where weights are on the host, they come for each forward and each backward, and each
+        micro-batch's gradients go, beside the computing.
+        """
+        if c.offload == "none":
+            return 0.0
+        s = max(range(c.pipeline), key=lambda s: run.parameters[s] + run.frozen[s])
+        bandwidth = find_link(self.machines.gpu.host_link).bandwidth
+        own, sizes = self.states, run.parameters[s] + run.frozen[s]
+        layer = min(1.0, run.largest[s] / max(1, sizes))
+        gradients = own.gradient * run.parameters[s] / (c.data if c.zero >= 2 else 1) / bandwidth
+        if c.offload == "optimizer":
+            weights = own.gathered * run.parameters[s] / (c.data if c.zero >= 1 else 1) / bandwidth
+            return weights + max(gradients - sum(run.backward[s :: c.pipeline]), gradients * layer)
+        weights = own.gathered * sizes / (c.data if c.zero == 3 else 1) / bandwidth
+        m, copies = run.microbatches, 2 * weights + gradients
+        return max(m * (copies - run.busy[s]), copies * layer)
+
     def _update(self, c: Candidate, run: Pipelined) -> float:
         gpu = self.machines.gpu
-        own = max(run.parameters) / (c.data if c.zero >= 1 else 1)
-        return self.states.update * own / (gpu.bandwidth * gpu.memory_efficiency)
+        own = self.states.update * max(run.parameters) / (c.data if c.zero >= 1 else 1)
+        if c.offload != "none":  # by the host, for all GPUs of the node
+            return own * min(self.machines.per_node, self.machines.gpus) / HOST_MEMORY
+        return own / (gpu.bandwidth * gpu.memory_efficiency)
 
     def sizes(self, tensor: int, parts: int) -> list[int] | None:
         """Return how many layers each part of the model has, or None where it cannot be cut so.

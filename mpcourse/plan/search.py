@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpcourse.common.errors import UserError
-from mpcourse.plan.candidate import MOST, PARTS, RECOMPUTATIONS, Candidate, Plan, candidates, divisors
+from mpcourse.plan.candidate import MOST, OFFLOADS, PARTS, RECOMPUTATIONS, Candidate, Plan, candidates, divisors
 from mpcourse.plan.layers import Indivisible, Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
@@ -25,6 +25,7 @@ WORDS = {
     "context": "messages of the context axis",
     "pipeline": "messages of the pipeline",
     "data": "messages between replicas",
+    "host": "copies to and from the host",
     "update": "of the optimizer's update",
 }
 MOST_EXAMPLES = 1_000_000_000
@@ -40,6 +41,7 @@ class Asked:
     recomputations: kinds of recomputation.
     zeros: stages of ZeRO.
     microbatches: examples of a micro-batch; None: all divisors of a replica's batch, up to MOST.
+    offload: one of OFFLOADS, of all candidates.
     """
 
     data: int | None = None
@@ -49,6 +51,7 @@ class Asked:
     recomputations: Sequence[str] = RECOMPUTATIONS
     zeros: Sequence[int] = (0, 1, 2, 3)
     microbatches: Sequence[int] | None = None
+    offload: str = "none"
 
 
 @dataclass(frozen=True)
@@ -200,13 +203,17 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
             for size in asked.microbatches or divisors(pricing.batch // data):
                 if (pricing.batch // data) % size or (size > MOST and not asked.microbatches):
                     continue
-                tried = list(candidates(grid, pricing.batch, size, chunks, asked.recomputations, asked.zeros))
+                tried = list(
+                    candidates(grid, pricing.batch, size, chunks, asked.recomputations, asked.zeros, asked.offload)
+                )
                 yield from tried
                 if not any(pricing.fits(c) for c in tried):
                     break  # larger micro-batches would not fit either
 
 
 def _check(machines: Machines, asked: Asked) -> None:
+    if asked.offload not in OFFLOADS:
+        raise UserError(f"--offload {asked.offload}: choose from {', '.join(OFFLOADS)}")
     for axis in ("data", "pipeline", "tensor"):
         size = getattr(asked, axis)
         if size is not None and (size < 1 or machines.gpus % size):

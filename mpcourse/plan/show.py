@@ -9,19 +9,20 @@ from rich.table import Table
 
 from mpcourse.plan.candidate import PARTS, Plan
 from mpcourse.plan.machines import Machines
+from mpcourse.plan.price import HOST_MEMORY
 from mpcourse.plan.search import Plans, why
 from mpcourse.virtual.gpus.ledger import size
 
 NOTE = (
     "Not in the memory: NCCL's buffers, and gaps in what is allocated. Time: the model's own code on a virtual GPU, "
-    "products by their shape, and a replayed 1F1B pipeline; not in it: loading of data, and that a GPU computes more "
-    "slowly while it sends."
+    "products by their shape, and a replayed 1F1B pipeline; not in it: loading of data, and ranks that wait for "
+    "slower ones."
 )
 
 COLUMNS = (
     "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. again: what backward "
     "computes again, none, selective (all but products and attention) or full. GiB: of the fullest GPU. step: its "
-    "{unit}, then its parts: computing, bubble, messages of each axis that nothing hides, and Adam's update."
+    "{unit}, then its parts: computing, bubble, messages of each axis that nothing hides, and the optimizer's update."
 )
 
 
@@ -31,7 +32,7 @@ def show(plans: Plans, machines: Machines) -> None:
     plans: the search's result.
     machines: the machines that it was made for.
     """
-    out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 84)
+    out = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 100)
     gpus = f"{machines.gpus} {machines.gpu.name}, {min(machines.per_node, machines.gpus)} a node"
     frozen = f", and {_many(plans.frozen)} that are frozen," if plans.frozen else ""
     out.print(f"{_many(plans.parameters)} parameters{frozen} on {gpus}", soft_wrap=True)
@@ -43,6 +44,9 @@ def show(plans: Plans, machines: Machines) -> None:
     else:
         out.print(_table(plans))
         out.print(rate(plans, machines), soft_wrap=True)
+        if plans.best[0].host:
+            held = f"The memory of each node holds {size(round(plans.best[0].host))} for the fastest"
+            out.print(f"{held}, which its processors update at {HOST_MEMORY / 1e9:.0f} GB/s.", soft_wrap=True)
         out.print(COLUMNS.format(unit=_unit(plans)[1]), soft_wrap=True)
         for line in why(plans.best):
             out.print(line, soft_wrap=True)
@@ -110,7 +114,8 @@ def lacking(plans: Plans, machines: Machines) -> str:
 
 def _how(plan: Plan) -> str:
     c = plan.candidate
-    return f"{c}, micro-batch {c.microbatch}, recomputation {c.recompute}, ZeRO {c.zero}"
+    offload = f", offload {c.offload}" if c.offload != "none" else ""
+    return f"{c}, micro-batch {c.microbatch}, recomputation {c.recompute}, ZeRO {c.zero}{offload}"
 
 
 def _unit(plans: Plans) -> tuple[float, str]:
@@ -119,9 +124,9 @@ def _unit(plans: Plans) -> tuple[float, str]:
 
 
 def _table(plans: Plans) -> Table:
-    """Make a table, about 80 columns wide."""
+    """Make a table. Parts that take no time have no column."""
     chunks = any(plan.candidate.chunks > 1 for plan in plans.best)
-    parts = [part for part in PARTS if part != "context"]  # the search has no such axis
+    parts = [part for part in PARTS if any(getattr(plan.seconds, part) for plan in plans.best)]
     columns = [
         "grid",
         *(["chunks"] if chunks else []),
@@ -130,8 +135,7 @@ def _table(plans: Plans) -> Table:
         "ZeRO",
         "GiB",
         "step",
-        *parts[:-1],
-        "Adam",
+        *parts,
     ]
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for column in table.columns:

@@ -73,6 +73,10 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         help="mixed: half precision with float32 masters; autocast, half, float32 (mixed)",
     )  # fmt: skip
     parser.add_argument("--optimizer", default="adamw", metavar="NAME", help="sgd, momentum, adam, adamw, adamw8bit")
+    parser.add_argument(
+        "--offload", default="none", metavar="NAME",
+        help="what the host's memory holds: optimizer, its state; parameters, also weights and gradients (none)",
+    )  # fmt: skip
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="8")
     parser.add_argument("--inside", metavar="LINK", help="between GPUs of a node (the NVLink that such GPUs have)")
     parser.add_argument("--between", default="InfiniBand HDR", metavar="LINK", help="each GPU's card (InfiniBand HDR)")

@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     machines = Machines.named(
         options.gpus, options.gpu, min(options.gpus_per_node, options.gpus), options.inside, options.between
     )
-    asked = Asked(options.data, options.pipeline, options.tensor, options.chunks)
+    asked = Asked(options.data, options.pipeline, options.tensor, options.chunks, offload=options.offload)
     plans = plan(
         make, machines, options.batch, example, asked,
         blocks=options.blocks, precision=options.precision, optimizer=options.optimizer,
