@@ -82,6 +82,7 @@ class Plan:
     seconds: of one step, by part.
     flops: that each GPU computes in a step on average, without what is recomputed.
     host: bytes that a node's memory holds for its GPUs.
+    wrapping: bytes on a GPU while weights are sharded that were all put there first; 0 where nothing shards them.
     """
 
     candidate: Candidate
@@ -90,6 +91,7 @@ class Plan:
     seconds: Seconds
     flops: float
     host: float = 0.0
+    wrapping: float = 0.0
 
     @property
     def nbytes(self) -> float:

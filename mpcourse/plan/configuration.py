@@ -6,7 +6,7 @@ A plan needs no weights, only the sizes of layers. These models are code to be p
 import difflib
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,8 @@ from mpcourse.common.errors import UserError
 from mpcourse.grid.tensor_parallel import copy_in, share, sum_out
 from mpcourse.plan.counting import CountingComm
 from mpcourse.plan.losses import LOSSES, Chunked, Fused, plain
+
+ADAPTED = ("q", "k", "v", "out", "gate", "up", "down")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Configuration:
     sequence_parallel: ranks of the tensor axis share what is between their products, each with its part of the
     sequence (Korthikanti et al. 2022, section 4.2.2); otherwise each has all of it.
     loss: one of LOSSES (losses.py).
+    lora: rank of the adapters that are trained, while all else is frozen (Hu et al. 2021, LoRA); 0: all is trained.
+    adapted: layers of a block that have adapters, of ADAPTED.
     """
 
     layers: int
@@ -59,18 +63,26 @@ class Configuration:
     bias: bool = True
     sequence_parallel: bool = True
     loss: str = "float32"
+    lora: int = 0
+    adapted: tuple[str, ...] = ADAPTED
 
     def make(self, comm: Comm | None = None) -> nn.Sequential:
         """Make the model, or a rank's share of it: embedding, layers, head, which returns the loss.
 
         comm: the communicator of the tensor axis, or None.
-        Raises ValueError where heads, hidden units or tokens cannot be shared equally.
+        Raises ValueError where heads, hidden units or tokens cannot be shared equally, and for adapters to be shared.
         """
+        if comm is not None and self.lora:
+            raise ValueError("adapters are not known along the tensor axis")
         embedding = _Embedding(comm, self)
         head = _Head(comm, self)
         if self.tied:
             head.weight = embedding.weight
-        return nn.Sequential(embedding, *(_Layer(comm, self) for _ in range(self.layers)), head)
+        model = nn.Sequential(embedding, *(_Layer(comm, self) for _ in range(self.layers)), head)
+        if self.lora:
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(".adapters." in name)
+        return model
 
 
 # By family: the keys of config.json, in the order of _KEYS, and what the family has. A key that is missing from the
@@ -97,16 +109,22 @@ _FAMILIES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 
 
-def configured(name: str, loss: str = "float32") -> Callable[[Comm | None], nn.Sequential]:
+def configured(
+    name: str, loss: str = "float32", lora: int = 0, adapted: Sequence[str] = ()
+) -> Callable[[Comm | None], nn.Sequential]:
     """Return the function that makes a model; it takes the communicator of the tensor axis, or None.
 
     name: of models.toml, or the path of a config.json.
     loss: one of LOSSES (losses.py).
-    Raises UserError for an unknown name or loss, and for a file that is no configuration of a known family.
+    lora: rank of adapters; 0: there are none.
+    adapted: which layers have them, of ADAPTED; empty: all.
+    Raises UserError for an unknown name, loss or layer, and for a file that is no configuration of a known family.
     """
     if loss not in LOSSES:
         raise UserError(f"--loss {loss}: choose from {', '.join(LOSSES)}")
-    configuration = replace(read(name), loss=loss)
+    if lora < 0 or not set(adapted) <= set(ADAPTED):
+        raise UserError(f"--lora {' '.join(map(str, [lora, *adapted]))}: give a rank, then any of {' '.join(ADAPTED)}")
+    configuration = replace(read(name), loss=loss, lora=lora, adapted=tuple(adapted) or ADAPTED)
 
     def make(comm: Comm | None) -> nn.Sequential:
         return configuration.make(comm)
@@ -276,26 +294,52 @@ class _Layer(nn.Module):
         self.gate = nn.Linear(c.width, c.hidden // t, c.bias) if c.gated else None
         self.down = nn.Linear(c.hidden // t, c.width, c.bias and first)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parallel = self.c.sequence_parallel
-        (qkv,) = _products(self.comm, parallel, self.norm1(x), self.qkv)
-        x = x + _out(self.comm, parallel, self._attention(qkv))
-        if self.gate is None:
-            (up,) = _products(self.comm, parallel, self.norm2(x), self.up)
-            inner = F.gelu(up)
-        else:
-            gate, up = _products(self.comm, parallel, self.norm2(x), self.gate, self.up)
-            inner = F.silu(gate) * up
-        return x + _out(self.comm, parallel, self.down(inner))
+        sizes = {"q": self.heads, "k": self.groups, "v": self.groups}
+        shapes = {name: (c.width, heads * c.head) for name, heads in sizes.items()}
+        shapes |= {"out": (self.heads * c.head, c.width), "down": (c.hidden, c.width), "up": (c.width, c.hidden)}
+        shapes |= {"gate": (c.width, c.hidden)} if c.gated else {}
+        self.adapters = nn.ModuleDict(
+            {name: _Adapter(*shape, c.lora) for name, shape in shapes.items() if c.lora and name in c.adapted}
+        )
 
-    def _attention(self, qkv: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parallel, own = self.c.sequence_parallel, self._adapted
+        normed = self.norm1(x)
+        (qkv,) = _products(self.comm, parallel, normed, self.qkv)
+        x = x + _out(self.comm, parallel, self._attention(qkv, normed))
+        normed = self.norm2(x)
+        if self.gate is None:
+            (up,) = _products(self.comm, parallel, normed, self.up)
+            inner = F.gelu(own("up", up, normed))
+        else:
+            gate, up = _products(self.comm, parallel, normed, self.gate, self.up)
+            inner = F.silu(own("gate", gate, normed)) * own("up", up, normed)
+        return x + _out(self.comm, parallel, own("down", self.down(inner), inner))
+
+    def _adapted(self, name: str, result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return result + self.adapters[name](x) if name in self.adapters else result
+
+    def _attention(self, qkv: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         sizes = [n * self.c.head for n in (self.heads, self.groups, self.groups)]
-        q, k, v = (part.unflatten(2, (-1, self.c.head)).transpose(1, 2) for part in qkv.split(sizes, -1))
+        parts = [self._adapted(name, part, x) for name, part in zip("qkv", qkv.split(sizes, -1), strict=True)]
+        q, k, v = (part.unflatten(2, (-1, self.c.head)).transpose(1, 2) for part in parts)
         if not self.c.positions:
             q, k = (part * part.new_empty(part.shape[-2:]) for part in (q, k))
         grouped = self.heads != self.groups
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.c.causal, enable_gqa=grouped)
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        mixed = mixed.transpose(1, 2).flatten(2)
+        return self._adapted("out", self.out(mixed), mixed)
+
+
+class _Adapter(nn.Module):
+    """A product of two thin matrices, whose result is scaled."""
+
+    def __init__(self, width: int, out: int, rank: int) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(width, rank, bias=False), nn.Linear(rank, out, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x)) * 2.0
 
 
 class _Head(nn.Module):

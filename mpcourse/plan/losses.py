@@ -39,19 +39,20 @@ class Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        back, of_weight = torch.empty_like(x), torch.zeros_like(weight)
+        back, of_weight = torch.empty_like(x), torch.zeros_like(weight) if weight.requires_grad else None
         losses = []
         for piece, gradient in zip(x.chunk(CHUNKS), back.chunk(CHUNKS), strict=True):
             logits = F.linear(piece, weight)
             losses.append(logits.amax(-1).float().sum())
             logits.mul_(logits.new_empty(len(logits), 1))  # its gradient, in its place
             torch.mm(logits, weight, out=gradient)
-            of_weight.addmm_(logits.T, piece)
+            if of_weight is not None:
+                of_weight.addmm_(logits.T, piece)
             del logits
         ctx.save_for_backward(back, of_weight)
         return torch.stack(losses).sum()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         back, of_weight = ctx.saved_tensors
         return back, of_weight

@@ -172,6 +172,17 @@ class Pricing:
         most = max(each * n + frozen * still for n, still in zip(run.parameters, run.frozen, strict=True))
         return most * min(self.machines.per_node, self.machines.gpus)
 
+    def wrapping(self, c: Candidate) -> float:
+        """Return the bytes on a GPU while weights are sharded that were all put on each GPU first.
+
+        c: a candidate of ZeRO-3 whose layers can be cut so.
+
+        Programs that make the model on the host or without data, and put only shards on GPUs, do not need so many.
+        """
+        run = self.pipeline(c)
+        most = max(n + still for n, still in zip(run.parameters, run.frozen, strict=True))
+        return self.states.weight * most * (1 + 1 / c.data)
+
     def fits(self, c: Candidate) -> bool:
         """Return whether the fullest stage's GPUs have enough memory.
 
@@ -209,7 +220,8 @@ class Pricing:
             update=self._update(c, run),
         )
         flops = m * sum(p.flops for p in run.parts) / c.pipeline
-        return Plan(c, m, self.memory(c), seconds, flops, self.host(c))
+        wrapping = self.wrapping(c) if c.zero == 3 and c.offload != "parameters" else 0.0
+        return Plan(c, m, self.memory(c), seconds, flops, self.host(c), wrapping)
 
     def total(self, c: Candidate) -> float:
         """Return the seconds of a step; `price` gives the parts, which takes one more replay.

@@ -44,6 +44,8 @@ def show(plans: Plans, machines: Machines) -> None:
     else:
         out.print(_table(plans))
         out.print(rate(plans, machines), soft_wrap=True)
+        if plans.best[0].wrapping:
+            out.print(wrapping(plans.best[0], machines), soft_wrap=True)
         if plans.best[0].host:
             held = f"The memory of each node holds {size(round(plans.best[0].host))} for the fastest"
             out.print(f"{held}, which its processors update at {HOST_MEMORY / 1e9:.0f} GB/s.", soft_wrap=True)
@@ -75,6 +77,17 @@ def rate(plans: Plans, machines: Machines) -> str:
         f"The fastest reaches {best.rate / 1e12:.0f} TFLOP/s a GPU, {100 * best.rate / peak:.0f} % of the peak (MFU): "
         f"{_spaced(speed)} {what}/s, {_spaced(speed / machines.gpus)} a GPU."
     )
+
+
+def wrapping(plan: Plan, machines: Machines) -> str:
+    """Say what a plan of ZeRO-3 needs where all weights are put on each GPU before they are sharded.
+
+    plan: of ZeRO-3.
+    machines: the machines that it was made for.
+    """
+    fits = plan.wrapping + machines.gpu.context <= machines.gpu.memory
+    text = f"All weights on each GPU, and then sharded, are {size(round(plan.wrapping))} for a moment"
+    return f"{text}." if fits else f"{text}, which does not fit: make the model on the host, or without data."
 
 
 def _spaced(number: float) -> str:

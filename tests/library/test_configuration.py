@@ -88,6 +88,9 @@ def test_the_command_plans_a_model_by_its_name(cli):
         (("--model", "gpt2", "--input", 3), ("--model takes tokens",)),
         (("--model", "gpt2", "--loss", "hinge"), ("--loss hinge", "float32, fused, chunked")),
         (("model.py:f", "--loss", "fused"), ("--loss is for --model",)),
+        (("--model", "gpt2", "--lora", "8", "z"), ("--lora 8 z", "q k v out gate up down")),
+        (("--model", "gpt2", "--lora", "q"), ("--lora q", "whole number")),
+        (("model.py:f", "--lora", "8"), ("--lora is for --model",)),
         ((), ("give FILE:FUNCTION",)),
         (("model.py:f", "--model", "gpt2"), ("give FILE:FUNCTION",)),
     ):
@@ -124,3 +127,23 @@ def test_a_loss_holds_all_logits_twice_once_or_never():
     assert found["chunked"].working == pytest.approx(logits / 8 + of_weight + 4 * x, rel=0.1)
     with pytest.raises(Indivisible, match="chunked"):
         Layers(sizes.make, Input((n,), True), GPUS["A100-SXM4"]).parts(2, 1)
+
+
+@pytest.mark.parametrize(("adapted", "shapes"), [((), 4 + 3), (("q", "v"), 2)])
+def test_adapters_alone_are_trained(adapted, shapes):
+    """Trained parameters by hand: rank (in + out) for each adapted layer. All else has its weights alone."""
+    of = {"q": (4096, 4096), "k": (4096, 1024), "v": (4096, 1024), "out": (4096, 4096)}
+    of |= {"gate": (4096, 14336), "up": (4096, 14336), "down": (14336, 4096)}
+    chosen = {name: of[name] for name in adapted or of}
+    make = configured("llama-3.1-8b", "fused", 16, adapted)
+    layers = Layers(make, Input((2048,), True), GPUS["A100-SXM4"])
+    assert len(chosen) == shapes and layers.count() == 32 * 16 * sum(map(sum, chosen.values()))
+    assert layers.frozen() == 8_030_261_248
+    _, whole, *_, head = Layers(configured("llama-3.1-8b", "fused"), Input((2048,), True), GPUS["A100-SXM4"]).costs(
+        1, 1
+    )
+    _, block, *_, frozen_head = layers.costs(1, 1)
+    # No weight of 16 bits gets a gradient: two thirds of the products are left, and the adapters' are small.
+    assert 0.6 < block.flops / whole.flops < 0.75 and frozen_head.flops == pytest.approx(head.flops * 2 / 3)
+    with pytest.raises(Indivisible, match="adapters"):
+        layers.parts(2, 1)

@@ -92,6 +92,25 @@ def test_a_step_whose_weights_come_from_the_host_holds_what_the_closed_form_says
     assert pricing.host(Candidate(1, 1, 1, BATCH, "full", 0, offload="parameters")) == 16 * count
 
 
+def test_weights_that_are_sharded_on_the_gpu_are_there_whole_and_in_shards(pricing):
+    ranks = 4
+    with virtual_gpus(1, "A100-SXM4", dry=True) as box:
+        model = blocks().bfloat16().to("vgpu:0")
+        shards = [p.detach().flatten().chunk(ranks)[0].clone() for p in model.parameters()]
+        del model, shards
+        found = box.ledger.most[0]
+    machines = Machines.named(ranks, "A100-SXM4")
+    closed = Pricing(pricing.layers, machines, BATCH).wrapping(Candidate(ranks, 1, 1, BATCH // ranks, "none", 3))
+    assert found == pytest.approx(closed, rel=0.02)
+
+
+def test_the_command_says_where_a_model_does_not_fit_while_it_is_sharded(cli):
+    shown = cli(
+        "plan", "--model", "llama-2-13b", "--gpus", 8, "--gpu", "RTX 3090", "--batch", 8, "--precision", "half"
+    ).stdout
+    assert "All weights on each GPU, and then sharded, are 27.27 GiB for a moment, which does not fit" in shown
+
+
 def test_copies_that_computing_does_not_hide_and_the_hosts_update_lengthen_a_step(pricing):
     bandwidth = find_link(GPUS["A100-SXM4"].host_link).bandwidth
     count = pricing.layers.count()

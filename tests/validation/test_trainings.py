@@ -82,7 +82,12 @@ def test_a_row_that_can_be_priced_has_a_ratio_and_any_other_says_why():
     faster = outcome({**small, **{name: 2 * small[name] for name in SPEEDS if name in small}})
     assert faster.ratio == pytest.approx(found.ratio / 2)
     assert outcome(rows("NVIDIA/JAX-Toolbox, vit")[0]).why == "a model of kind vision transformer"
-    assert outcome({**small, "offload": "optimizer"}).why == "offload optimizer"
+    assert outcome({**small, "offload": "activations"}).why == "offload activations"
+    assert outcome({**small, "trained": "lora"}).why == "trained lora"
+    adapted, offloaded = (
+        outcome({**small, **of}) for of in ({"trained": "lora rank 8 on q, v"}, {"offload": "parameters"})
+    )
+    assert adapted.plan.nbytes < found.plan.nbytes and offloaded.plan.seconds.host > 0
     without = {name: value for name, value in small.items() if name != "batch"}
     assert outcome(without).why == "batch is not stated"
     assert "does not fit" in outcome({**small, "gpu": "Tesla T4"}).why

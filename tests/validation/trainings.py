@@ -4,6 +4,7 @@ A ratio is predicted / published speed: above 1, the plan is too fast. Publicati
 from; `--role judge` shows the others, by which the planner is judged.
 """
 
+import re
 import statistics
 import tomllib
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from mpcourse.common.errors import UserError
 from mpcourse.course.bench.record import Record
 from mpcourse.plan import Asked, Input, Layers, Machines, Plan, Pricing, search
 from mpcourse.plan.candidate import RECOMPUTATIONS
-from mpcourse.plan.configuration import Configuration
+from mpcourse.plan.configuration import ADAPTED, Configuration
 from mpcourse.plan.states import states
 from mpcourse.predict.loss import UsualLoss
 from mpcourse.virtual import GPU, GPUS
@@ -35,18 +36,39 @@ PRECISION = {
 }  # fmt: skip
 OPTIMIZER = {"Adam": "adam", "AdamW": "adamw", "SGD": "momentum", "AdamW 8-bit (torchao)": "adamw8bit"}
 OPTIMIZER |= {name: "adamw8bit" for name in ("AdamW 8-bit (bitsandbytes)", "Adam 8-bit (bitsandbytes)")}
+OFFLOAD = {
+    "none": "none", "parameters": "parameters", "parameters and optimizer": "parameters",
+    "parameters, gradients and optimizer": "parameters", "DeepSpeed ZeRO-3, parameters and optimizer": "parameters",
+}  # fmt: skip
+OPTIMIZER["AdamW on the CPU"] = "adamw"  # with an offload
+# "lora rank R on ...", as a row's `trained` may end.
+ADAPTERS = {
+    "all linear layers": ADAPTED, "q, v": ("q", "v"), "query_key_value": ("q", "k", "v"),
+    "q, v, output and feed-forward": ("q", "v", "out", "gate", "up", "down"),
+}  # fmt: skip
 # torch's first choice on Hopper today. Trainings up to this year had FlashAttention-2, unless a row says otherwise.
 CUDNN_SINCE = 2026
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a row: its ratio and its plan, or why it is not priced."""
+    """What became of a row: its ratio and its plan, or why it is not priced.
+
+    ratio: predicted / published speed; None also where no speed was published.
+    """
 
     row: dict[str, Any]
     ratio: float | None
     plan: Plan | None
     why: str = ""
+
+    @property
+    def memory(self) -> float | None:
+        """Predicted / published peak of memory, without what CUDA itself takes; None where none was published."""
+        if self.plan is None or "memory_gib" not in self.row:
+            return None
+        own = self.plan.nbytes - self.plan.memory["context and workspaces"]
+        return own / (self.row["memory_gib"] * 2**30)
 
 
 def publications(role: str) -> list[dict[str, Any]]:
@@ -85,7 +107,8 @@ def outcome(row: dict[str, Any]) -> Outcome:
         recompute = (stated,) if stated in RECOMPUTATIONS else RECOMPUTATIONS
         sizes = (row["microbatch"],) if "microbatch" in row else None
         zeros = (row["zero"],) if "zero" in row else ZEROS
-        asked = Asked(data, pipeline, tensor, chunks, recompute, zeros, sizes)
+        offload = OFFLOAD[row.get("offload", "none")]
+        asked = Asked(data, pipeline, tensor, chunks, recompute, zeros, sizes, offload)
         precision, optimizer = PRECISION[row.get("precision", "bf16 mixed")], OPTIMIZER[row.get("optimizer", "AdamW")]
         cudnn = row.get("attention") in ("cuDNN flash", "fused") or row["year"] >= CUDNN_SINCE
         layers = _layers(_configuration(row), machines.gpu, row["length"], precision, cudnn)
@@ -108,16 +131,22 @@ def _not_priced(row: dict[str, Any]) -> str:
     sizes = row["sizes"]
     if sizes.get("kind") not in ("decoder", "encoder"):
         return f"a model of kind {sizes.get('kind', 'unknown')}"
-    for name, usual in (("context", 1), ("trained", "all"), ("offload", "none"), ("weights", "")):
+    for name, usual in (("context", 1), ("weights", "")):
         if row.get(name, usual) not in (usual, False):
             return f"{name} {row[name]}"
-    for name, of in (("precision", PRECISION), ("optimizer", OPTIMIZER)):
+    if row.get("trained", "all") != "all" and _adapters(row) is None:
+        return f"trained {row['trained']}"
+    for name, of in (("precision", PRECISION), ("optimizer", OPTIMIZER), ("offload", OFFLOAD)):
         if name in row and row[name] not in of:
             return f"{name} {row[name]}"
-    if not any(name in row for name in SPEEDS):
-        return "memory alone"
     stated = row | sizes
     return next((f"{name} is not stated" for name in ("batch", "length", "vocabulary") if name not in stated), "")
+
+
+def _adapters(row: dict[str, Any]) -> tuple[int, tuple[str, ...]] | None:
+    """Return the rank of a row's adapters and the layers that have them; None where all is trained, or unknown."""
+    found = re.fullmatch(r"lora rank (\d+) on (.*)", row.get("trained", "all"))
+    return (int(found[1]), ADAPTERS[found[2]]) if found and found[2] in ADAPTERS else None
 
 
 def _configuration(row: dict[str, Any]) -> Configuration:
@@ -129,6 +158,7 @@ def _configuration(row: dict[str, Any]) -> Configuration:
         positions=row["length"] if sizes.get("positions") == "learned" else 0, gated=gated,
         causal=sizes["kind"] == "decoder", tied=sizes.get("tied", False), qkv_bias=not gated, bias=not gated,
         sequence_parallel=row.get("sequence_parallel", True), loss=row.get("loss", "float32"),
+        lora=(_adapters(row) or (0, ()))[0], adapted=(_adapters(row) or (0, ADAPTED))[1],
     )  # fmt: skip
 
 
@@ -137,7 +167,9 @@ def _layers(configuration: Configuration, gpu: GPU, length: int, precision: str,
     return Layers(configuration.make, Input((length,), True), gpu, loss=UsualLoss(True), precision=precision)
 
 
-def _ratio(row: dict[str, Any], plan: Plan) -> float:
+def _ratio(row: dict[str, Any], plan: Plan) -> float | None:
+    if not any(name in row for name in SPEEDS):
+        return None
     seconds = plan.seconds.total
     tokens_s = row["batch"] * row["length"] / seconds / row["gpus"]
     if "tokens_s_gpu" in row:

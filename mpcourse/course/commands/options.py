@@ -54,6 +54,10 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--loss", metavar="NAME", help="of --model: float32, fused (in place, in half precision), chunked (float32)"
     )
+    parser.add_argument(
+        "--lora", nargs="+", metavar="RANK LAYER", default=[],
+        help="of --model: train only adapters of this rank, on these layers of a block: q k v out gate up down (all)",
+    )  # fmt: skip
     parser.add_argument("--gpus", type=int, required=True, metavar="N", help="how many, on all nodes")
     parser.add_argument("--gpu", default="A100-SXM4", metavar="NAME", help="A100-SXM4; an unknown name lists them")
     parser.add_argument("--batch", type=int, required=True, metavar="N", help="examples of a step, all replicas'")

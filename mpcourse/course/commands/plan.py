@@ -17,6 +17,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("give FILE:FUNCTION, which makes your model, or --model with a name or a config.json")
     if options.maker is not None and options.loss is not None:
         raise UserError("--loss is for --model: a model of your own computes its own loss, or takes the usual one")
+    if options.maker is not None and options.lora:
+        raise UserError("--lora is for --model: in a model of your own, freeze parameters and add adapters yourself")
     if sum(given is not None for given in (options.length, options.input, options.inputs)) > 1:
         raise UserError("--length is for tokens, --input for floats, --inputs for what a function makes: give one")
     make, example = _named(options) if options.maker is None else (find_maker(options.maker), _example(options))
@@ -49,7 +51,10 @@ def _named(options: argparse.Namespace) -> tuple[Make, Input]:
     length = options.length or min(2048, positions or 2048)
     if positions and length > positions:
         raise UserError(f"--length {length}: {options.model} has {positions} positions")
-    return configured(options.model, options.loss or "float32"), Input((length,), True)
+    rank, *layers = options.lora or ["0"]
+    if not rank.isdecimal():
+        raise UserError(f"--lora {rank}: give a rank, a whole number, and then names of layers")
+    return configured(options.model, options.loss or "float32", int(rank), layers), Input((length,), True)
 
 
 def _example(options: argparse.Namespace) -> Input | Inputs:
