@@ -9,6 +9,7 @@ from rich.table import Table
 
 from mpcourse.plan.candidate import PARTS, Plan
 from mpcourse.plan.machines import Machines
+from mpcourse.plan.misses import MISSES, WORDS, kind_of
 from mpcourse.plan.price import HOST_MEMORY
 from mpcourse.plan.search import Plans, why
 from mpcourse.virtual.gpus.ledger import size
@@ -44,6 +45,7 @@ def show(plans: Plans, machines: Machines) -> None:
     else:
         out.print(_table(plans))
         out.print(rate(plans, machines), soft_wrap=True)
+        out.print(error(plans, machines), soft_wrap=True)
         if plans.best[0].wrapping:
             out.print(wrapping(plans.best[0], machines), soft_wrap=True)
         if plans.best[0].host:
@@ -76,6 +78,23 @@ def rate(plans: Plans, machines: Machines) -> str:
     return (
         f"The fastest reaches {best.rate / 1e12:.0f} TFLOP/s a GPU, {100 * best.rate / peak:.0f} % of the peak (MFU): "
         f"{_spaced(speed)} {what}/s, {_spaced(speed / machines.gpus)} a GPU."
+    )
+
+
+def error(plans: Plans, machines: Machines) -> str:
+    """Say what published trainings like the fastest plan took, in parts of what was predicted for them.
+
+    plans: of a search in which something fits.
+    machines: the machines that it was made for.
+    """
+    kind = kind_of(plans.parameters + plans.frozen, machines.gpus, machines.per_node)
+    miss, step = MISSES[kind], plans.best[0].seconds.total
+    scale, unit = _unit(plans)
+    least, most = (f"{scale * step * part:.3g}" for part in (miss.least, miss.most))
+    return (
+        f"Error: four of five published trainings of this kind ({WORDS[kind]}; {miss.rows} rows of {miss.publications} "
+        f"publications) took {miss.least} to {miss.most} times the predicted time, half of them more than "
+        f"{miss.median}: here {least} to {most} {unit} a step."
     )
 
 

@@ -106,7 +106,19 @@ def test_weights_that_are_sharded_on_the_gpu_are_there_whole_and_in_shards(prici
 
 def test_the_command_says_where_a_model_does_not_fit_while_it_is_sharded(cli):
     shown = cli(
-        "plan", "--model", "llama-2-13b", "--gpus", 8, "--gpu", "RTX 3090", "--batch", 8, "--precision", "half"
+        "plan",
+        "--model",
+        "llama-2-13b",
+        "--gpus",
+        8,
+        "--gpu",
+        "RTX 3090",
+        "--batch",
+        8,
+        "--precision",
+        "half",
+        "--data",
+        8,
     ).stdout
     assert "All weights on each GPU, and then sharded, are 27.27 GiB for a moment, which does not fit" in shown
 

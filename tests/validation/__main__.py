@@ -18,7 +18,7 @@ COMPARISONS = {
     "trainings": trainings.trainings,
     "truth": truth.truth,
 }
-PAGES = {"memory": memory_table.write, "step-times": step_times.write}
+PAGES = {"memory": memory_table.write, "step-times": step_times.write, "trainings": trainings.write}
 
 
 def main() -> int:
@@ -27,8 +27,10 @@ def main() -> int:
     parser.add_argument("name", choices=COMPARISONS)
     parser.add_argument("--runs", type=int, metavar="N", help="truth, stacked-runs: number of measurements (5)")
     parser.add_argument("--device", metavar="NAME", help="truth: a real GPU to compare with, cuda or cuda:1")
-    parser.add_argument("--role", choices=["look", "judge"], help="trainings: publications to learn from, or to judge")
-    parser.add_argument("--page", type=Path, help="memory, step-times: write the table into this page instead")
+    parser.add_argument(
+        "--role", choices=["look", "judge", "all"], help="trainings: publications to learn from, to judge by"
+    )
+    parser.add_argument("--page", type=Path, help="memory, step-times: write the table into it; trainings: ratios")
     parser.add_argument("--json", action="store_true", help="print every run, hardware and versions as JSON")
     options = parser.parse_args()
     if options.device and options.name != "truth":

@@ -1,14 +1,16 @@
 """Check trainings.toml: each row is complete, and publications are divided by the rule at the file's head."""
 
+import random
 import re
 import tomllib
 from collections import Counter
 
 import pytest
 
+from mpcourse.plan.misses import MISSES
 from mpcourse.virtual import GPUS
 from tests.conftest import ROOT
-from tests.validation.trainings import SPEEDS, outcome, publications
+from tests.validation.trainings import SPEEDS, misses, outcome, publications, written
 
 DATA = tomllib.loads((ROOT / "tests/validation/trainings.toml").read_text(encoding="utf-8"))
 PUBLICATIONS = DATA["publication"]
@@ -91,3 +93,30 @@ def test_a_row_that_can_be_priced_has_a_ratio_and_any_other_says_why():
     without = {name: value for name, value in small.items() if name != "batch"}
     assert outcome(without).why == "batch is not stated"
     assert "does not fit" in outcome({**small, "gpu": "Tesla T4"}).why
+
+
+def test_the_shipped_misses_are_those_of_all_rows():
+    assert misses() == MISSES
+    rows = {
+        (p["name"], str(i)) for role in ("look", "judge") for p in publications(role) for i in range(len(p["rows"]))
+    }
+    assert {(row["publication"], row["row"]) for row in written()} == rows and len(written()) == len(rows)
+    assert all(row["ratio"] or row["why"] or "memory_gib" in row_of(row) for row in written())
+
+
+def both():
+    return [*publications("look"), *publications("judge")]
+
+
+def row_of(found):
+    every = {p["name"]: p["rows"] for p in both()}
+    return every[found["publication"]][int(found["row"])]
+
+
+def test_a_random_sixteenth_of_the_ratios_is_predicted_anew():
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    for found in random.Random(seed).sample(written(), len(written()) // 16):
+        made = outcome(row_of(found))
+        ratio = "" if made.ratio is None else f"{made.ratio:.3f}"
+        assert (ratio, made.why.replace(",", ";")) == (found["ratio"], found["why"]), (seed, found)

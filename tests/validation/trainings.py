@@ -4,6 +4,7 @@ A ratio is predicted / published speed: above 1, the plan is too fast. Publicati
 from; `--role judge` shows the others, by which the planner is judged.
 """
 
+import csv
 import re
 import statistics
 import tomllib
@@ -20,12 +21,15 @@ from mpcourse.course.bench.record import Record
 from mpcourse.plan import Asked, Input, Layers, Machines, Plan, Pricing, search
 from mpcourse.plan.candidate import RECOMPUTATIONS
 from mpcourse.plan.configuration import ADAPTED, Configuration
+from mpcourse.plan.misses import KINDS, Miss, kind_of
 from mpcourse.plan.states import states
 from mpcourse.predict.loss import UsualLoss
 from mpcourse.virtual import GPU, GPUS
 
 FILE = Path(__file__).with_name("trainings.toml")
 SPEEDS = ("tokens_s_gpu", "tflops_gpu", "mfu", "step_s", "samples_s")
+RATIOS = Path(__file__).with_name("trainings_ratios.csv")  # of all rows, written by --page
+COLUMNS = ("publication", "row", "kind", "ratio", "why")  # ratio: predicted / published speed; why: there is none
 CHUNKS = range(1, 9)  # where a row does not say how many parts a stage has, the fastest
 ZEROS = (0, 1)  # where a row does not say what is sharded, the faster: Megatron-LM's distributed optimizer, or nothing
 # What the file calls a precision and an optimizer, and what the planner does. "fp16 mixed" is torch's autocast or the
@@ -183,11 +187,64 @@ def _ratio(row: dict[str, Any], plan: Plan) -> float | None:
     return plan.rate / GPUS[row["gpu"]].float16 / row["mfu"]
 
 
+def write(page: Path) -> None:
+    """Predict all rows of both roles, and write their ratios.
+
+    page: a file, as RATIOS.
+    """
+    lines = [",".join(COLUMNS)]
+    for publication in [*publications("look"), *publications("judge")]:
+        for i, row in enumerate(publication["rows"]):
+            made = outcome(row)
+            ratio = "" if made.ratio is None else f"{made.ratio:.3f}"
+            kind = "" if made.plan is None else _kind(row)
+            lines.append(f'"{publication["name"]}",{i},{kind},{ratio},{made.why.replace(",", ";")}')
+    page.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def _kind(row: dict[str, Any]) -> str:
+    with torch.device("meta"):
+        count = sum(p.numel() for p in _configuration(row).make().parameters())
+    return kind_of(count, row["gpus"], min(row.get("per_node", 8), row["gpus"]))
+
+
+def written() -> list[dict[str, str]]:
+    """Return the rows of RATIOS."""
+    with RATIOS.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def misses() -> dict[str, Miss]:
+    """Return, for each kind of plan, what published seconds are of predicted ones, over all rows of RATIOS.
+
+    Each publication counts alike, however many rows it has.
+    """
+    found: dict[str, dict[str, list[float]]] = {kind: {} for kind in KINDS}
+    for row in written():
+        if row["ratio"]:
+            found[row["kind"]].setdefault(row["publication"], []).append(float(row["ratio"]))
+    return {kind: _spread(list(of.values())) for kind, of in found.items()}
+
+
+def _spread(groups: list[list[float]]) -> Miss:
+    weighted = sorted((ratio, 1 / len(ratios) / len(groups)) for ratios in groups for ratio in ratios)
+    least, median, most = (
+        next(ratio for i, (ratio, _) in enumerate(weighted) if sum(w for _, w in weighted[: i + 1]) >= part - 1e-9)
+        for part in (0.1, 0.5, 0.9)
+    )
+    return Miss(len(groups), len(weighted), round(least, 2), round(median, 2), round(most, 2))
+
+
 def trainings(role: str = "look") -> Iterator[Record]:
     """Compare each publication of a role with the planner.
 
-    role: "look" or "judge".
+    role: "look" or "judge"; "all": what each kind of plan missed on all rows, as mpcourse/plan/misses.py has it.
     """
+    if role == "all":
+        for name, miss in misses().items():
+            what = f"{name}: {miss.rows} rows of {miss.publications} publications, published / predicted seconds"
+            yield Record(f"{what}: median; four of five", [miss.median, miss.least, miss.most], "")
+        return
     medians = []
     for publication in publications(role):
         outcomes = [outcome(row) for row in publication["rows"]]
