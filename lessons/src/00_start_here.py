@@ -104,7 +104,8 @@ sorted(lines)
 
 # %% [markdown]
 # If one rank needs what another rank has computed, the other rank must send it as a message. A `send` on one rank and a
-# `recv` on another form a pair, which is called **point-to-point communication**. Each send needs exactly one receive.
+# `recv` on another form a pair. Exchanging data in such pairs is called **point-to-point communication**. Each send
+# needs exactly one receive.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/sent.py
@@ -273,8 +274,8 @@ half = {name: LINKS[name].latency * LINKS[name].bandwidth for name in ("1 GbE", 
 #
 # There are two ways to use several **devices** (GPUs, or CPU cores in their place). The first is to start a rank for
 # each device. The second is to start work on all devices from a single process. Your computer does not need a GPU,
-# because `virtual_gpus` simulates GPUs. A **virtual GPU** computes with real tensors, refuses what a real GPU refuses,
-# and has a clock that predicts how long the real GPU would take.
+# because `virtual_gpus` simulates GPUs. A **virtual GPU** computes with real tensors, raises an error where a real GPU
+# would raise one, and has a clock that predicts how long the real GPU would take.
 #
 # `box` is the simulated machine. The next cell copies a tensor of a million elements from one GPU to another over
 # NVLink 1, the link between two Tesla P100 GPUs.
@@ -367,9 +368,9 @@ verdict["kind"], verdict["line"], verdict["why"]
 # %% [markdown]
 # ## Your turn
 #
-# Open [`exercises/e00_hello.py`](../exercises/e00_hello.py), write `greet`, save, and run this cell. It takes about 10
-# minutes. `send` and `recv` are enough, for any number of ranks. With the right method of `comm`, one line is enough.
-# To find this method, run `!mpcourse hint e00` or `!python -c "from mpi4py import MPI; print(dir(MPI.Comm))"`.
+# Open [`exercises/e00_hello.py`](../exercises/e00_hello.py), write `greet`, save, and run this cell. The exercise takes
+# about 10 minutes. `send` and `recv` are enough, for any number of ranks. With the right method of `comm`, one line is
+# enough. To find this method, run `!mpcourse hint e00` or `!python -c "from mpi4py import MPI; print(dir(MPI.Comm))"`.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpirun -np 2 python ../exercises/e00_hello.py
@@ -419,8 +420,8 @@ dist.destroy_process_group()
 #
 # - Ranks share no memory. A rank must send what another rank needs, and each send needs exactly one receive.
 # - After an exception on one rank, all ranks wait forever, unless Python runs with `-m mpi4py` or under `torchrun`.
-# - A message of n bytes takes about alpha + n beta. Latency is most of the time of a short message, and bandwidth
-#   limits a long one.
+# - A message of n bytes takes about alpha + n beta. Latency accounts for most of the time of a short message, and
+#   bandwidth limits a long one.
 # - The checker names the rank, the line and the misconception, and nothing that you write can hang it.
 #
 # Next comes [lesson 01](01_one_device.ipynb), which measures the training step that all later lessons split.

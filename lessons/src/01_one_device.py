@@ -4,9 +4,9 @@
 # **What does one training step cost, in time and memory?** About 55 minutes to read, and 30 for its exercise.
 #
 # Later lessons split a training step over several devices. A split pays only if it saves more than it costs, so you
-# must first know what the step costs on one device. The answer can be a surprise. On an NVIDIA A100, a step of the
-# smallest GPT-2 takes 444 ms in float32 and 56 ms in bfloat16. But a step of a GPT with 216 thousand parameters takes
-# 1.3 ms in float32 and 2.1 ms in bfloat16.
+# must first know what the step costs on one device. On an NVIDIA A100, a step of the smallest GPT-2 takes 444 ms in
+# float32 and 56 ms in bfloat16. But a step of a GPT with 216 thousand parameters takes 1.3 ms in float32 and 2.1 ms in
+# bfloat16.
 #
 # This lesson measures steps on one CPU core, and then predicts how steps would run on GPUs. It uses two networks: a
 # multilayer perceptron (MLP) from 2015, and a small GPT.
@@ -98,7 +98,8 @@ assert 4.4 < losses[0] < 4.9 and losses[-1] < 0.75 * losses[0]
 #
 # In an MLP, each weight is used once for each example, so D is the batch size. In a transformer, each weight is used
 # once for each token. A forward pass takes **2 N FLOPs a token**, and generating a token takes as many. The embeddings
-# do not count in N, because they are looked up and not multiplied [4]. PyTorch can count the FLOPs of matrix products:
+# are not counted in N, because they are looked up rather than multiplied [4]. PyTorch can count the FLOPs of matrix
+# products:
 
 # %%
 n_mlp = sum(p.numel() for p in model.parameters())
@@ -124,8 +125,9 @@ for n, d, want in (
 
 # %% [markdown]
 # The rule is 2 % too high for both networks. The first layer of the MLP needs no gradient of its input. In the GPT, N
-# includes biases and layer norms, which multiply no matrices. PyTorch does not count attention on a CPU. Attention's
-# work for a token grows with the number of earlier tokens, and adds 8 % to a forward pass here.
+# includes the biases and the parameters of layer norms, which take no part in matrix products. PyTorch does not count
+# attention on a CPU. Attention's work for a token grows with the number of earlier tokens, and adds 8 % to a forward
+# pass here.
 #
 # ## Batch size and examples a second
 #
@@ -191,10 +193,10 @@ assert 1024 / seconds[-1] > 3 / seconds[0] and (seconds[-1] / seconds[-3]) ** 0.
 #
 # ## The same step on a GPU
 #
-# A GPU does nothing by itself. For each operation, the CPU, called the GPU's **host**, runs code in Python, PyTorch and
-# the driver, and puts the operation into the GPU's queue. This is a launch. The operation that then runs on the GPU is
-# a **kernel**. A launch takes a few microseconds of the host's time, whatever the kernel does, and the host goes on
-# without waiting for the kernel.
+# For each operation, the CPU, called the GPU's **host**, runs code in Python, PyTorch and the driver, and puts the
+# operation into the GPU's queue. This is a launch. The operation that then runs on the GPU is a **kernel**. A launch
+# takes a few microseconds of the host's time, whatever the kernel does, and the host goes on without waiting for the
+# kernel.
 #
 # A virtual GPU has a clock that follows these rules. We assume 8 µs for a launch. With `dry=True`, the virtual GPU
 # computes shapes, bytes and times, but no values. From here on, the MLP has 784 inputs, one for each pixel of MNIST's
@@ -231,8 +233,8 @@ assert gpu_seconds[3] < 1.1 * gpu_seconds[0] and gpu_seconds[-1] > 3 * gpu_secon
 assert each > 10 * gpu_each and gpu_fixed / gpu_each > fixed / each
 
 # %% [markdown]
-# A GPU processes many times as many examples a second as a CPU core, but needs a larger batch to do so. The next two
-# figures show a step on either side of the knee.
+# A GPU processes far more examples per second than a CPU core, but needs a larger batch to do so. The next two figures
+# show a step on either side of the knee.
 
 # %%
 few, few_seconds = on_gpu(64)
@@ -240,7 +242,7 @@ plot.timeline(few, "Batch 64: the host is busy, the GPU waits for work")
 None
 
 # %% [markdown]
-# The rows are the host, the GPU, and the link between them. Kernels are light in the forward pass, full-coloured in the
+# The rows are the host, the GPU, and the link between them. A kernel's colour is light in the forward pass, full in the
 # backward pass, and dark in the optimizer step. The GPU finishes most kernels before the host has launched the next
 # one. Such a step is **launch-bound**.
 
@@ -317,8 +319,8 @@ plot.sliders(
 # `images.pin_memory()` returns a copy in pinned memory, and `x.to(device, non_blocking=True)` lets the host go on while
 # the GPU copies.
 #
-# **Predict first.** With which memory, pageable or pinned, and with which value of `non_blocking` does the host not
-# wait?
+# **Predict first.** Which kind of memory, pageable or pinned, and which value of `non_blocking` let the host go on
+# without waiting?
 
 # %% tags=["answer"]
 # answer
@@ -390,9 +392,9 @@ assert all(e in bound_by_memory for e in kernels if e.phase == "optimizer")
 #
 # A step holds four kinds of tensors. Parameters and gradients are equally large. The **optimizer state** depends on the
 # optimizer: SGD with momentum keeps one number for each parameter, and Adam keeps two. **Activations** are the tensors
-# that the forward pass saves for the backward pass, including the input. Why are they needed? The gradient of a layer's
-# weights is the product of the layer's input and the gradient of its output. The backward pass reaches the first layer
-# last, so the first layer's input is kept longest.
+# that the forward pass saves for the backward pass, including the input. The gradient of a layer's weights is the
+# product of the layer's input and the gradient of its output. The backward pass reaches the first layer last, so the
+# first layer's input is kept longest.
 #
 # `measure_step` runs a real step and counts what PyTorch holds.
 
@@ -430,11 +432,11 @@ assert language["activations"] > 2 * (sum(language.values()) - language["activat
 assert 0.9 < by_formula / language["activations"] < 1
 
 # %% [markdown]
-# In the MLP, parameters, gradients and optimizer state are most of the memory, even with 2000 images. In the GPT, the
-# activations are more than twice as large as everything else. Each layer saves the equivalent of 16 tensors of tokens x
-# width float32 numbers: the inputs and outputs of its two layer norms (4), the queries, keys, values and result of
-# attention (4), and the inputs of GELU and of the last linear layer, which are four times as wide (8). These are nine
-# tenths of all activations. The rest belongs to the head.
+# In the MLP, parameters, gradients and optimizer state take up most of the memory, even with 2000 images. In the GPT,
+# the activations are more than twice as large as everything else. Each layer saves the equivalent of 16 tensors of
+# tokens x width float32 numbers: the inputs and outputs of its two layer norms (4), the queries, keys, values and
+# result of attention (4), and the inputs of GELU and of the last linear layer, which are four times as wide (8). These
+# are nine tenths of all activations. The rest belongs to the head.
 #
 # Not all of this is in memory at the same time, because gradients appear while activations are freed. A virtual GPU
 # records each allocation and can draw the whole step.
@@ -456,9 +458,9 @@ assert at_peak["gradients"] < 0.01 * thousands["gradients"]
 assert at_peak["temporaries"] + at_peak["workspaces"] > thousands["gradients"]
 
 # %% [markdown]
-# **The peak must fit in memory.** It is higher than the sum of the four kinds. At the peak of batch 2000, hardly any
-# parameter has a gradient yet, but *temporaries* and *workspaces* need more memory than all gradients will need.
-# Temporaries are tensors such as the gradients of activations. A workspace is scratch memory of the library that
+# **The peak must fit in memory.** It is higher than the sum of the four kinds. With batch 2000, hardly any gradient
+# exists yet at the peak, but the *temporaries* and *workspaces* take more memory than all the gradients will take
+# later. Temporaries are tensors such as the gradients of activations. A workspace is scratch memory of the library that
 # multiplies matrices. With batch 100, the peak is in the optimizer step, where Adam computes with all parameters at
 # once and its temporaries are as large as the parameters. (At the figure's right edge, the program ends and frees its
 # tensors.)
@@ -579,8 +581,8 @@ assert in_pieces[8][1] < in_pieces[1][1] / 3 and 1 < in_pieces[8][0] / in_pieces
 
 
 # %% [markdown]
-# Smaller micro-batches need less memory, until only parameters, gradients, optimizer state and workspaces are left.
-# They take more time, because each micro-batch has a fixed cost and adds to `.grad`. This is cheap as long as a
+# Smaller micro-batches need less memory, but never less than the parameters, gradients, optimizer state and workspaces
+# take. They take more time, because each micro-batch has a fixed cost and adds to `.grad`. This is cheap as long as a
 # micro-batch lies right of the knee. Batch norm breaks the equality of the gradients, because it normalises over the
 # micro-batch (lessons 04 and 06).
 #
@@ -627,16 +629,16 @@ assert abs(compared.mean) < 0.5 and compared.low < 0 < compared.high
 
 # %% [markdown]
 # The mean of n runs is a more precise estimate than one run. Its **standard error** is the standard deviation of the
-# runs divided by the square root of n; the band extends two standard errors to each side of the mean. If two ways use
-# the same seeds, we compute the difference for each seed, in which the luck of the seed cancels out. The course says
-# that two ways *differ* if the 95 % confidence interval of the mean difference excludes zero. Otherwise they are *not
-# told apart with n seeds*, as is the case for float32 and mixed precision here.
+# runs divided by the square root of n; the band extends two standard errors to each side of the mean. If two ways of
+# training use the same seeds, we compute their difference seed by seed, so that the luck of each seed cancels out. The
+# course says that two ways *differ* if the 95 % confidence interval of the mean difference excludes zero. Otherwise, n
+# seeds show no difference (*not told apart with n seeds*), as for float32 and mixed precision here.
 #
 # ## The same in PyTorch
 #
-# The next cell is a training loop as you would write it for a GPU. `torch.cuda.Event` measures on the GPU, because
-# Python's clock would measure only the launches. `torch.cuda.synchronize()` makes the host wait until the GPU has
-# finished. On a machine with a GPU, delete the `with` line: the rest stays the same.
+# The next cell is a training loop as you would write it for a GPU. We measure the time on the GPU with
+# `torch.cuda.Event`, because Python's clock would measure only the launches. `torch.cuda.synchronize()` makes the host
+# wait until the GPU has finished. On a machine with a GPU, delete the `with` line: the rest stays the same.
 
 # %%
 with virtual_gpus(1, "A100-SXM4", as_cuda=True):

@@ -61,7 +61,7 @@ with virtual_gpus(2, "GTX TITAN X (Maxwell)", "PCIe 3.0 x16") as box:
         print(error)
 
 # %% [markdown]
-# The first line is PyTorch's error message. The virtual GPUs add where each tensor was made. A kernel reads only the
+# The first line is PyTorch's error message. The other lines say where each tensor was made. A kernel reads only the
 # memory of its own GPU. So one of the two tensors must be copied first.
 #
 # ## A copy and its gradient
@@ -293,8 +293,8 @@ assert min(together) > 1
 #
 # ## When does it pay?
 #
-# A split pays when the GPUs have more to do than the host. The FLOPs grow with the square of the number of units, but
-# the copied bytes only in proportion to it. So wide layers gain most.
+# A split pays when the GPUs have more to do than the host. The FLOPs grow quadratically with the number of units, but
+# the copied bytes grow only linearly. So wide layers gain most.
 
 # %%
 sizes = [500, 700, 1000, 1400, 2000, 2800, 4000]
@@ -315,8 +315,8 @@ assert from_on == {"batch 100": 2000, "batch 1000": 1000}
 assert speedups["batch 100"][-1] > speedups["batch 1000"][-1] > 1.65
 
 # %% [markdown]
-# The second GPU helps from 2000 units on if the batch has 100 images, and from 1000 units on if it has 1000. A larger
-# batch gives the GPUs more work, so the split pays off at a smaller width.
+# With a batch of 100 images, the second GPU helps from 2000 units on. With a batch of 1000 images, 1000 units are
+# enough. A larger batch gives the GPUs more work, so the split pays off at a smaller width.
 #
 # At 4000 units, however, the smaller batch has the larger speedup. The copies are not the cause, because FLOPs and
 # bytes both grow in proportion to the batch. The cause is the optimizer step. Two GPUs halve its time without any

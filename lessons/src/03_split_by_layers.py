@@ -15,9 +15,9 @@
 # - predict the memory that a training step needs on each GPU, and say why nvidia-smi shows more than the tensors
 #   occupy;
 # - choose where to cut a chain of layers, by memory, time and the bytes that cross the cut;
-# - choose between a second GPU, a larger one, checkpoints and **offload** by their prices, and say what checkpoints
-#   change in a network with batch norm;
-# - derive the bytes that a layer of a transformer keeps;
+# - choose between a second GPU, a larger one, checkpoints and **offload** by comparing their costs;
+# - say what checkpoints change in a network with batch norm;
+# - derive how many bytes of activations a transformer layer keeps;
 # - split a network over two GPUs or two processes in PyTorch, and test that it computes the same losses as the whole
 #   network.
 
@@ -142,8 +142,8 @@ print(f"prediction against publication: GPU 0 {off[0]:+.1%}, GPU 1 {off[1]:+.1%}
 # %% [markdown]
 # The prediction is 9 % too high for GPU 0 and 4 % too low for GPU 1. The second row is the least certain, because the
 # number of kept segments depends on the order of all allocations. The appendix [03, memory that nvidia-smi
-# shows](appendix/03_nvidia_smi.ipynb) follows the segments, and shows that a GPU with the article's 14 637 MiB could
-# run the step.
+# shows](appendix/03_nvidia_smi.ipynb) follows the segments, and shows that the step could run in the 14 637 MiB that
+# the article reports.
 #
 # nvidia-smi also shows the utilisation of each GPU: the share of a sample period that the GPU spent executing kernels.
 # The period lasts between a sixth of a second and one second, depending on the GPU [2].
@@ -171,8 +171,8 @@ assert 0.9 < sum(utilisation) <= 1 < sum(TWO_P100.utilisation) / 100
 # one GPU always waits for the other, and over a step, as over any period, the sum is at most 100 %. The published sum
 # is 128 %, so the two readings cannot cover the same period. A period can be shorter than a step, so a reading may show
 # only a part of a step. The published power suggests which part. Of the 300 W that each GPU may draw, GPU 0 drew 46 W
-# and GPU 1 drew 241 W, so GPU 1 was computing and GPU 0 was waiting. These readings neither confirm our prediction nor
-# refute it.
+# and GPU 1 drew 241 W, so GPU 1 was computing and GPU 0 was waiting. These readings neither confirm nor refute our
+# prediction.
 #
 # </details>
 #

@@ -130,8 +130,8 @@ None
 # <details><summary>Why</summary>
 #
 # The makespan is 33. The last stage gets its first input after 3 forward passes of the earlier stages. After its last
-# backward pass, the earlier stages run 3 more backward passes, one after another. In total, the last stage is idle for
-# 9 units, 3 at the start and 6 at the end, which is the time of 3 micro-batches.
+# backward pass, the earlier stages run 3 more backward passes, one after another. The last stage is idle for 3 units at
+# the start and 6 at the end. These 9 units are the time of 3 micro-batches.
 #
 # </details>
 #
@@ -212,8 +212,9 @@ for p in (2, 4, 8):
 # </details>
 #
 # The bubble of 1F1B is the same as GPipe's. In general, stage s of p stages, counted from 0, has at most min(m, p - s)
-# micro-batches in flight. So more than p micro-batches need no more memory than p micro-batches of the same size. The
-# appendix [04, memory and torchgpipe](appendix/04_memory_and_torchgpipe.ipynb) counts the activations on virtual GPUs.
+# micro-batches in flight. So once there are p micro-batches, further micro-batches of the same size need no additional
+# memory. The appendix [04, memory and torchgpipe](appendix/04_memory_and_torchgpipe.ipynb) counts the activations on
+# virtual GPUs.
 #
 # Exercise [`e04_one_f_one_b`](../exercises/e04_one_f_one_b.py): write the list of 1F1B. The checker names an action
 # that cannot run, and reports the bubble of a schedule that is too slow.
@@ -396,14 +397,14 @@ torch.testing.assert_close(layer_norm(batch)[:4], layer_norm(batch[:4]))
 #
 # ## The tutorial, replayed
 #
-# Now we return to the tutorial with which this lesson began, and to its three times. The tutorial does not name its
-# GPUs. We take two Tesla P100 GPUs joined by NVLink, and slow both down by the same factor, so that one GPU takes 3.75
-# s. All other times are predicted.
+# Now we return to the tutorial with which this lesson began. It does not name its GPUs. We take two Tesla P100 GPUs
+# joined by NVLink, and slow both down by the same factor, so that one GPU takes 3.75 s, as in the tutorial. All other
+# times are predicted.
 #
-# The tutorial does not measure three whole steps. In each step, the copy of the labels to the GPU waits for the forward
-# pass, but nothing waits for the last backward pass. The time therefore contains three forward passes and two backward
-# passes, on one GPU as well as on two. On the virtual GPUs, we measure the same passes. In the measured time, the
-# tutorial also generates random images on the CPU. We leave this work out.
+# The time that the tutorial measures does not cover three complete steps. In each step, the copy of the labels to the
+# GPU waits for the forward pass, but nothing waits for the last backward pass. The time therefore contains three
+# forward passes and two backward passes, on one GPU as well as on two. On the virtual GPUs, we measure the same passes.
+# In the measured time, the tutorial also generates random images on the CPU. We leave this work out.
 
 # %%
 pair = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
@@ -445,8 +446,8 @@ None
 # %% [markdown]
 # Our best split sizes are the same as the tutorial's. Splits of 10 and of 12 images are the fastest, and their times
 # differ from each other by less than 1 % here and by less than 3 % in the tutorial. With large splits, the second GPU
-# waits longer for its first input. With small splits, each GPU reads all weights, and adds to all gradients, more
-# often.
+# waits longer for its first input. With small splits, each GPU must more often read all weights and add to all
+# gradients.
 #
 # Three results differ from the tutorial's.
 #

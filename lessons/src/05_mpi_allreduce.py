@@ -215,8 +215,8 @@ for n in (1000, 10_000):
 #
 # There are two ways to repair the exchange. `Sendrecv` sends and receives at the same time. The **non-blocking** calls
 # `Isend` and `Irecv` only start a transfer, and return at once with a *request*, a handle for the transfer (PyTorch
-# calls it `Work`). Until the request's `Wait` has returned, do not change the array being sent or read the array being
-# received.
+# calls it `Work`). Until the request's `Wait` has returned, do not change an array that is being sent, and do not read
+# an array that is being received.
 
 # %%
 def swap_at_once(comm, n):
@@ -313,8 +313,8 @@ None
 #
 # - For p - 1 rounds, each rank sends one chunk to the next rank, receives another chunk from the previous rank, and
 #   *adds* it to its own copy of the same chunk. This half is a reduce-scatter.
-# - For p - 1 more rounds, each rank sends a finished chunk, which is summed over all ranks, receives another finished
-#   chunk, and *keeps* it. This half is an all-gather.
+# - For p - 1 more rounds, each rank sends a finished chunk, receives another finished chunk, and *keeps* it. (A
+#   finished chunk holds the sum over all ranks.) This half is an all-gather.
 #
 # The next figure shows the ring for four ranks. A column shows the same chunk on all ranks. A box with several stripes
 # is a sum, with one stripe for each rank whose chunk has been added.
@@ -522,10 +522,10 @@ assert max(two_levels) < 1.1 * near and max(two_levels) < 1.1 * min(two_levels)
 # Both the order of the partners and the placement of the ranks matter. The longest messages are half of the array. If
 # the nearest partners come first, these messages stay inside a machine, and only eighths and sixteenths leave it. If
 # the farthest come first, halves and quarters leave it. Four times as many bytes then cross the network as with the
-# nearest first, and the all-reduce takes more than three times as long. If ranks are placed in turn, consecutive ranks
-# are on different machines, so far-first is the better order. A ring then sends every message over the network. The MPI
-# library MPICH begins with the nearest partner (Thakur, Rabenseifner and Gropp, *Optimization of Collective
-# Communication Operations in MPICH*, 2005, <https://doi.org/10.1177/1094342005051521>).
+# nearest first, and the all-reduce takes more than three times as long. If the ranks are assigned to the machines in
+# turn, consecutive ranks are on different machines, so far-first is the better order. With this placement, a ring sends
+# every message over the network. The MPI library MPICH begins with the nearest partner (Thakur, Rabenseifner and Gropp,
+# *Optimization of Collective Communication Operations in MPICH*, 2005, <https://doi.org/10.1177/1094342005051521>).
 #
 # </details>
 #

@@ -92,8 +92,8 @@ def whole(steps, batch=BATCH, rate=RATE, dtype=torch.float64, part=slice(None)):
 # %% [markdown]
 # ## Two processes
 #
-# The next cell numbers the four lines that make the loop data parallel. "flat" is one of five ways to compute the mean,
-# which are listed below. `share_of` returns the places in a batch that belong to this rank. The ranks begin with
+# The next cell numbers the four lines that make the loop data parallel. "flat" is one of five ways to compute the mean
+# (listed below). `share_of` returns the indices, within a batch, of this rank's examples. The ranks begin with
 # different parameters on purpose. `run(program, 2)` calls `program(comm)` on two virtual ranks, as in lesson 05.
 
 # %% tags=["nbval-ignore-output"]
@@ -151,9 +151,9 @@ except Deadlock as error:
 
 
 # %% [markdown]
-# All-reduces have no names. MPI pairs rank 0's first all-reduce with rank 1's first, so the printed sum is wrong. At
-# the end, rank 0 waits for a call that rank 1 never makes. Compute the value on all ranks before the `if`, and only
-# print it inside.
+# MPI matches all-reduces only by the order in which each rank calls them. It pairs rank 0's first all-reduce with rank
+# 1's first, so the printed sum is wrong. At the end, rank 0 waits for a call that rank 1 never makes. Compute the value
+# on all ranks before the `if`, and only print it inside.
 #
 # Exercise [`e06_allreduce_gradients`](../exercises/e06_allreduce_gradients.py): write the first half of line 4, which
 # computes the mean. Some gradients may be None.
@@ -169,8 +169,8 @@ except Deadlock as error:
 # !mpcourse check e06_multi_node_optimizer
 
 # %% [markdown]
-# The four lines do not depend on the model. The next cell trains a small GPT, a transformer that predicts the next
-# character of this course's own text, on one rank and then on two. Each step uses 16 sequences of 64 characters.
+# The four lines do not depend on the model. The next cell trains a small GPT, which predicts the next character of this
+# course's text, on one rank and then on two. Each step uses 16 sequences of 64 characters.
 
 # %%
 def train_gpt(comm, steps=3):
@@ -237,8 +237,8 @@ def mistaken(comm, mistake, seed=0):
 
 
 # %% [markdown]
-# **Predict first.** Three of the mistakes have the effect of other settings in a correct program. Which three, and
-# which settings? Which mistakes can make a program look *better* than the correct one?
+# **Predict first.** Three of the mistakes have the same effect as a changed setting in a correct program. Which three,
+# and which settings? Which mistakes can make a program look *better* than the correct one?
 
 # %% tags=["answer", "nbval-ignore-output"]
 # answer
@@ -307,8 +307,8 @@ assert (with_adam(P) - with_adam(1)).norm() < 1e-3 * with_adam(1).norm()
 # - **Same shard.** All four ranks train on the same quarter of each batch. Their parameters are identical, so a test
 #   that compares ranks does not find this mistake.
 # - **Mean of means.** The single example of rank 3 counts as much as 21 examples of another rank. In practice, this
-#   happens in the last, shorter batch of an epoch. It happens in every step if the loss is a mean over tokens of texts
-#   with different lengths. A rank with n examples must multiply its loss by `communicator.share(n)`.
+#   happens in the last, shorter batch of an epoch, and in every step if the loss is a mean over tokens of texts with
+#   different lengths. A rank with n examples must multiply its loss by `communicator.share(n)`.
 # - **Batch not divided** makes the batch p times as large. Often this is a good decision, but it changes the training.
 #
 # In the figure, a line is the mean over four seeds, and its band extends two standard errors to each side. With two of
@@ -320,9 +320,9 @@ assert (with_adam(P) - with_adam(1)).norm() < 1e-3 * with_adam(1).norm()
 # `MultiNodeOptimizer` prevents two of the mistakes. It broadcasts the parameters when it is made, and its
 # `step(examples=n)` raises an error on every rank if the ranks have different numbers of examples.
 #
-# One more mistake concerns **gradient clipping**, which scales a gradient down to a given norm if its norm is larger.
-# Clip after the mean over ranks. A rank's own gradient, of 16 examples here, is noisier than the mean, so its norm is
-# larger, and each rank would scale its gradient by a different factor.
+# Another mistake concerns **gradient clipping**, which scales a gradient down to a given norm if its norm is larger.
+# Clip the gradient after it has been averaged over the ranks. A rank's own gradient, of 16 examples here, is noisier
+# than the mean, so its norm is larger, and each rank would scale its gradient by a different factor.
 
 # %%
 def clipped(comm, when, most=0.7):
@@ -355,8 +355,8 @@ assert norm > 1.2 * one_norm and off > 2
 #
 # A rank's batch may be too large for its memory. The rank then cuts the batch into micro-batches, and `backward` adds
 # their gradients to `.grad` (gradient accumulation, lesson 01). One all-reduce after the last micro-batch is enough.
-# `no_sync()` leaves out the all-reduces after the others. The next cell runs with and without `no_sync()`. Its
-# communicator, "bucketed", begins all-reduces during the backward pass.
+# `no_sync()` skips the all-reduces after the earlier micro-batches. The next cell trains with and without `no_sync()`.
+# Its communicator, "bucketed", begins all-reduces during the backward pass.
 
 # %%
 def accumulated(comm, leave_out, parts=4):
@@ -487,10 +487,9 @@ assert round((9 / 10 + 1 / 2 + 0) / 3, 2) == 0.47 and round(10 / 12, 2) == 0.83
 # for it, and NCCL, a library for collectives between NVIDIA's GPUs, leaves it to the GPU. "bucketed" does neither: it
 # continues its all-reduces only when the rank calls `progress()`, here after each gradient.
 #
-# Two machines with one rank each are joined by a link of 10 Gbit/s. They train an MLP of five layers. Its gradients
-# take up n = 6.2 MB in total. The virtual clock counts only the time of messages, so `compute` adds the time of
-# computing: 4 ms for the forward pass, and 8 ms for the backward pass, divided among the layers in proportion to their
-# parameters.
+# Two machines with one rank each, joined by a link of 10 Gbit/s, train an MLP of five layers. Its gradients take up n =
+# 6.2 MB. The virtual clock counts only the time of messages, so `compute` adds the time of computing: 4 ms for the
+# forward pass, and 8 ms for the backward pass, divided among the layers in proportion to their parameters.
 
 # %%
 LAYERS = (784, 600, 600, 600, 600, 10)
@@ -696,14 +695,14 @@ theirs = torch.cat([p.flatten() for p in torch.load("scratch/ddp.pt").values()])
 print("11 steps, equal to DDP to 1e-12:", torch.allclose(done.results[0], theirs, rtol=0, atol=1e-12))
 
 # %% [markdown]
-# DDP and our library compute the same parameters. Five things are worth knowing about DDP.
+# Five things are worth knowing about DDP.
 #
 # - DDP completes the mean within `backward()`, so clip right after that call. With "bucketed", call `mean_gradients()`
 #   first.
 # - `no_sync()` must enclose the forward pass, too, because DDP decides there whether the backward pass averages.
 # - DDP divides by the number of ranks, so it computes a mean of means unless all batches have the same length.
 # - `DistributedSampler` makes all shards equally long by repeating examples. Do not compute test results with it.
-# - By default, the first bucket holds 1 MiB and the others hold 25 MiB. `bucket_cap_mb` sets the size of all buckets.
+# - By default, the first bucket holds 1 MiB and the others 25 MiB. `bucket_cap_mb` sets the size of all buckets.
 #
 # `nn.SyncBatchNorm.convert_sync_batchnorm(model)` replaces all batch norms by synchronised ones, which work only on
 # GPUs. On a CPU, their forward pass raises an error if there is a process group. (The message names vgpu because this
@@ -814,7 +813,7 @@ print(f"   {400e12 / 50e9:.0f} tokens")
 
 # %% [markdown]
 # The appendix [06, 68.0 s on one GPU and 90.6 s on two](appendix/06_mirrored_strategy.ipynb) predicts the published
-# time with all operations.
+# time from all operations of a step.
 #
 # ## What you found
 #
@@ -822,8 +821,8 @@ print(f"   {400e12 / 50e9:.0f} tokens")
 #   one process, except for rounding. `DistributedDataParallel` and our library compute the same parameters.
 # - Five mistakes raise no error, and with two of them the program learns faster than the correct one. Compare the
 #   parameters with those of one process, because a learning curve does not reveal such a mistake.
-# - Clip after the mean, leave out all-reduces while gradients accumulate, and compute batch norm's statistics over all
-#   ranks.
+# - Clip gradients after they have been averaged, skip all-reduces while gradients accumulate, and compute batch norm's
+#   statistics over all ranks.
 # - Overlap hides at most the time of the backward pass, and helps most if the all-reduce takes about as long as that
 #   pass.
 #

@@ -201,8 +201,8 @@ assert 10 < best[0] - best[7] < 13
 #
 # ## Five ways to deal with a straggler
 #
-# Now we compare both time and accuracy. Eight workers use 640 gradients (637 with a backup worker), and one of them is
-# always slow.
+# Now we compare time and accuracy. One of eight workers is always slow, and each run uses 640 gradients (637 with a
+# backup worker).
 #
 # - Synchronous: an update is the mean of eight gradients.
 # - **Backup workers** [2]: an update is the mean of the first seven gradients that arrive. The server drops the
@@ -311,8 +311,8 @@ assert {name for name in plain if plain[name] != corrected[name]} == {"asynchron
 # delays be random: each step of each worker takes 40 ms with a probability of a quarter, and 10 ms otherwise. Each seed
 # has its own delays.
 #
-# **Predict first.** With which of the five ways does training now end sooner than with one slow worker, and with which
-# later?
+# **Predict first.** With which of the five ways does training now end sooner than it did with one slow worker, and with
+# which does it end later?
 
 # %% tags=["answer"]
 # answer
@@ -419,9 +419,9 @@ assert max(by_ring) < 3 * one_way
 # (lesson 05) moves less than two such messages over each link, whatever the number of ranks. Only its total latency
 # grows with this number.
 #
-# Several servers can share the load, if each of them holds a part of the model. TensorFlow assigned whole parameters
-# to servers [**round-robin**](https://tensorflow.org/versions/r1.15/api_docs/python/tf/train/replica_device_setter):
-# the first to the first server, the second to the second, and so on.
+# Several servers can share the load, if each holds a part of the model. TensorFlow assigned whole parameters to servers
+# [**round-robin**](https://tensorflow.org/versions/r1.15/api_docs/python/tf/train/replica_device_setter): the first to
+# the first server, the second to the second, and so on.
 #
 # **Predict first.** The parameters of this MLP are weight, bias, weight, bias, weight, bias. Are two servers with
 # round-robin twice as fast as one?
@@ -557,8 +557,8 @@ assert [round(cost.mean) for cost in costs] == [1, 6, 38]
 #
 # In PyTorch, post-local SGD consists of three parts. A hook of `DistributedDataParallel` averages gradients in the
 # first steps only. An averager decides after which steps the parameters are averaged. An optimizer calls the averager
-# after each of its steps. Here, two real processes run the program with gloo. They compute what our `LocalOptimizer`
-# computes on virtual ranks.
+# after each of its steps. Two real processes run the program with gloo. They compute what our `LocalOptimizer` computes
+# on virtual ranks.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -602,9 +602,9 @@ print("the sum of all squared weights is equal, bit for bit")
 # %% [markdown]
 # Check three settings.
 #
-# - `PeriodicModelAverager` averages after steps `warmup_steps` + 1, `warmup_steps` + 1 + `period`, and so on. With
-#   `warmup_steps=8`, like the hook's `start_localSGD_iter=8`, it would first average after a single local step, and
-#   then after every fourth. Our `LocalOptimizer` first averages after four local steps, so we set the averager's
+# - `PeriodicModelAverager` averages after steps `warmup_steps` + 1, `warmup_steps` + 1 + `period`, and so on. If we set
+#   `warmup_steps=8` to match the hook's `start_localSGD_iter=8`, it would first average after a single local step, and
+#   then after every fourth step. Our `LocalOptimizer` first averages after four local steps, so we set the averager's
 #   `warmup_steps` to 8 + 3.
 # - With `post_local_gradient_allreduce=True`, the default, the ranks of one machine go on averaging their gradients in
 #   every step. Only averaging between machines becomes less frequent.
@@ -637,8 +637,8 @@ reference(AsynchronousTurn, BoundedTurn)
 # | `LocalOptimizer` | PyTorch's post-local SGD; [federated averaging](https://arxiv.org/abs/1602.05629); DiLoCo [6] |
 # | `DoubleBufferedOptimizer` | ChainerMN; the delay of one step in [PipeDream-2BW](https://arxiv.org/abs/2006.09503) |
 #
-# DiLoCo also has an outer optimizer. It treats the mean change of the ranks' parameters since they were last averaged
-# as a gradient, and takes a step with momentum. Federated averaging has no outer optimizer.
+# DiLoCo also has an outer optimizer, which takes a step with momentum. Its gradient is the mean change of the ranks'
+# parameters since the last averaging. Federated averaging has no outer optimizer.
 #
 # Today, most training is synchronous. Links have become faster and machines more alike, and results have to be
 # reproducible. Where links are slow, as between continents, ranks average their parameters only rarely.

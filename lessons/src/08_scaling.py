@@ -5,12 +5,12 @@
 #
 # A tutorial of 2018 trains a small network on MNIST with ChainerMN, a library for data parallelism (lesson 06) [1]. The
 # tutorial's machines stand in an office and have two GPUs each. One GPU takes 80.6 s. Two GPUs of the same machine take
-# 45.1 s. Two GPUs in different machines take 418.2 s.
+# 45.1 s. Two GPUs in different machines take 418.2 s, nine times as long.
 #
-# Two GPUs in two machines take nine times as long as in one. The tutorial gives three possible reasons: synchronisation
-# between machines, work that is done once per epoch, and the small number of GPUs. It does not mention the bytes that
-# travel over the Ethernet. This lesson computes how long it takes to send these bytes. Then it predicts how well larger
-# clusters scale: 128 GPUs in 2017, 512 GPUs in 2018, and 128 H100s in 2024.
+# The tutorial gives three possible reasons: synchronisation between machines, work that is done once per epoch, and the
+# small number of GPUs. It does not mention the bytes that travel over the Ethernet. This lesson computes how long it
+# takes to send these bytes. Then it predicts how well larger clusters scale: 128 GPUs in 2017, 512 GPUs in 2018, and
+# 128 H100s in 2024.
 #
 # After this lesson you can
 #
@@ -51,8 +51,8 @@ torch.set_num_threads(1)  # for arrays as small as these, starting a second thre
 # ## From seconds to one step
 #
 # The tutorial trains for 20 epochs of 60 000 images, and each GPU takes batches of 100. With p GPUs, an epoch has 60
-# 000 / (100 p) steps. So each row of the tutorial's table gives the time of one step. (The tutorial mentions 1000
-# images, but its times fit the 60 000 of MNIST.)
+# 000 / (100 p) steps. So we can compute the time of one step from each row of the tutorial's table. (The tutorial
+# mentions 1000 images, but its times fit the 60 000 of MNIST.)
 
 # %%
 for row in CHAINERMN_TUTORIAL.gpu:
@@ -61,8 +61,8 @@ for row in CHAINERMN_TUTORIAL.gpu:
     print(f"{what}: {row.seconds:6.2f} s, {steps:6} steps of {1e3 * step_of(row):5.2f} ms")
 
 # %% [markdown]
-# In each step, the GPUs sum their gradients in an all-reduce (lesson 05). The network has 1 796 010 parameters, so the
-# gradients have 7.18 MB in float32. With two GPUs, each GPU sends its 7.18 MB once. The tutorial does not say how fast
+# In each step, the GPUs sum their gradients in an all-reduce (lesson 05). The network has 1 796 010 parameters, so its
+# gradients take up 7.18 MB in float32. With two GPUs, each sends its 7.18 MB once. The tutorial does not say how fast
 # its Ethernet is. We assume 1 Gbit/s. Such a link carries 118 MB per second.
 #
 # **Predict first.** How long does the all-reduce take over this link? Does it explain the step of 69.7 ms?
@@ -85,12 +85,12 @@ print(f"6000 steps take {6000 * (ethernet + 7.5e-3):.0f} s. Published: 418 s")
 #
 # ## A predictor
 #
-# `step` predicts the time of a step with any number of ranks and machines, and with any communicator of lesson 06. It
-# adds the time that a rank computes and the time of the all-reduce. For the all-reduce it uses no formula, but runs the
-# communicator's own code on virtual ranks, where each message takes latency + bytes / bandwidth of its link. All ranks
-# of a machine share the link that joins this machine to the network. If the network card cannot read a GPU's memory,
-# gradients that leave a machine are first copied to the host, and the sum is copied back. The tutorial's rows below
-# include these copies ("to the host").
+# `step` predicts the time of a step with any number of ranks and machines, and with any communicator of lesson 06. This
+# time is the computing time of a rank plus the time of the all-reduce. For the all-reduce, `step` uses no formula, but
+# runs the communicator's own code on virtual ranks, where each message takes latency + bytes / bandwidth of its link.
+# All ranks of a machine share the link that joins this machine to the network. If the network card cannot read a GPU's
+# memory, gradients that leave a machine are first copied to the host, and the sum is copied back. The predictions for
+# the tutorial below include these copies ("to the host" in the figure).
 
 # %%
 machines = Machines(4, nodes=2, inside="PCIe 3.0 x16", between="1 GbE")
@@ -165,8 +165,8 @@ assert abs(rows[2].off) < 0.05 and abs(rows[3].off) < 0.20
 # is the speedup divided by p. "The same work" can mean two things.
 #
 # - **Strong scaling**: the whole batch stays constant, and each GPU takes 1/p of it.
-# - **Weak scaling**: the batch of each GPU stays constant, and the whole batch grows with p. The speedup compares
-#   images per second.
+# - **Weak scaling**: the batch of each GPU stays constant, and the whole batch grows with p. The speedup is the number
+#   of images per second on p GPUs, divided by the number on one GPU.
 #
 # Each kind of speedup has its own law. Let s be the share of the time spent on work that is not divided among the GPUs.
 #
@@ -228,9 +228,9 @@ assert strong[-1] < 4 and weak[-1] > 50 and abs(strong[-1] * (0.26 + 0.74 / 64) 
 # does not fit fewer GPUs. The law assumes a constant s, but this all-reduce grows.
 #
 # With weak scaling, the efficiency falls to 84 % on eight GPUs, and then only to 80 % on 64. The all-reduce is a fifth
-# of a step. With s = 0.196, Gustafson's law predicts 51.7. We get 51.5. (The law also counts the share s in the time of
-# one GPU, which needs no all-reduce.) Since weak scaling stays efficient, large clusters train with large batches.
-# Lesson 09 asks what large batches do to learning.
+# of a step. With s = 0.196, Gustafson's law predicts 51.7. We get 51.5. (The law assumes that one GPU also spends time
+# on the share s, although it needs no all-reduce.) Since weak scaling stays efficient, large clusters train with large
+# batches.
 #
 # </details>
 #
@@ -267,8 +267,8 @@ plot.sliders(try_it, compute_ms=[6.72, 20.0, 60.0, 200.0, 600.0], between=LINES,
 # step. Nothing is fitted in this prediction: the computing time comes from a virtual GPU, and the bandwidths from data
 # sheets.
 #
-# The virtual GPU always computes at the highest speed that matrix products reach. Its step takes 207 ms. A real TITAN X
-# was measured in 2016 [5]. At the measured speed, the step takes 342 ms.
+# The virtual GPU always computes at the highest speed that matrix products reach. Its step takes 207 ms. At the speed
+# of a real TITAN X, measured in 2016 [5], a step takes 342 ms.
 #
 # **Predict first.** With the virtual GPU, the step is too short. Does that make the predicted efficiency too low or too
 # high?
@@ -360,14 +360,14 @@ None
 #
 # The published 68 % lies about halfway between the predictions with and without overlap, 79 % and 53 %. So about half
 # of the gain from overlap was lost, and our model does not say why. Perhaps the GPU computes more slowly while it also
-# adds and copies for the ring. This slowdown, which our model leaves out, would cost VGG-16 more than ResNet-101,
-# because VGG-16 has more than three times the bytes of gradients per second of computation.
+# adds and copies for the ring. This slowdown would cost VGG-16 more than ResNet-101, because for each second of
+# computation, VGG-16 sends more than three times as many bytes of gradients.
 #
 # ## 128 H100s in 2024
 #
-# torchtitan is PyTorch's own program for training language models. Its authors published the throughput of Llama 3.1 8B
-# on one machine with eight H100s and on 16 such machines [9]. Each GPU trains on two sequences of 8192 tokens per step
-# in both cases, so this is weak scaling.
+# torchtitan is PyTorch's program for training language models. Its authors published the throughput of Llama 3.1 8B on
+# one machine with eight H100s and on 16 such machines [9]. Each GPU trains on two sequences of 8192 tokens per step, so
+# this is weak scaling.
 #
 # torchtitan uses FSDP (lesson 10), which divides the parameters among the GPUs. In each step, FSDP gathers the
 # parameters twice, in bfloat16, and reduce-scatters the gradients in float32. Per parameter this moves 2 + 2 + 4 bytes,
@@ -404,8 +404,9 @@ for on_8, on_128 in TORCHTITAN_8B.rates.values():
 #
 # Each machine sends about 60 GB at 400 GB/s, so the step takes 0.15 s longer, or 5 %. Overlap can hide all of this
 # time. The published efficiencies, 97 to 98 %, lie between the predictions without overlap and with perfect overlap.
-# Our model does not explain this loss of 2 to 3 %. It leaves out that the 128 GPUs differ in speed, and all wait for
-# the slowest. It also predicts that faster variants of the program lose more, but the published ones lose less.
+# Our model does not explain this loss of 2 to 3 %. It ignores that the 128 GPUs differ in speed and that all of them
+# wait for the slowest. It also predicts that faster variants of the program lose more efficiency, but in the published
+# results they lose less.
 #
 # In Horovod's cluster, the GPUs of a machine shared one link of 25 Gbit/s. Over such links, this step would take 19 s
 # longer. According to the data sheets, an H100 has 93 times the FLOP/s of a P100, and its machine has 128 times the
@@ -487,9 +488,9 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 # %% [markdown]
 # Both predictions are lower bounds, and explain more than nine tenths of the 64.6 ms that the link adds.
 #
-# To do this with your own machines, follow [the guide to several machines](../docs/several_machines.md). `mpcourse
-# doctor --hosts a,b` logs in to both machines, compares their versions and sends a message from one to the other. If
-# one of these steps fails, it says what to type next.
+# For your own machines, follow [the guide to several machines](../docs/several_machines.md). `mpcourse doctor --hosts
+# a,b` logs in to both machines, compares their versions and sends a message from one to the other. If one of these
+# steps fails, it says what to type next.
 #
 # ## The same in PyTorch
 #
@@ -622,8 +623,8 @@ reference(scaling.step, scaling.sum_seconds)
 # NVLink 3 (300 GB/s) explain the loss?
 #
 # **2.** A step computes for 300 ms on each GPU, and the gradients take 1 GB. Each of many machines has one link of 100
-# Gbit/s, which carries 11.8 GB/s. Nothing overlaps. What is the efficiency? How many times as large must each GPU's
-# batch be for 90 %?
+# Gbit/s, which carries 11.8 GB/s. Nothing overlaps. What is the efficiency? By what factor must each GPU's batch grow
+# for the efficiency to reach 90 %?
 
 # %% tags=["answer"]
 # answer

@@ -184,7 +184,8 @@ assert max(lost) < 0.6
 # Up to 256, the linear rule gives the best rate of the search. At 512, it loses 2.4 points. At 1024, it asks for a rate
 # of 1.28 and reaches 35 % on average; the five runs end between 10 and 74 %. The square-root rule asks for smaller
 # rates. Training never diverges with it, and up to 8192, the rule loses at most 0.6 points. With the linear rule, Goyal
-# et al. saw the same pattern on ImageNet: no loss up to 8192 images in a batch, and a growing error beyond.
+# et al. saw the same pattern on ImageNet: the accuracy did not fall up to a batch of 8192 images, and the error grew
+# beyond it.
 #
 # </details>
 #
@@ -220,8 +221,8 @@ print(f"best rate of the search without warm-up: {mean(percent(best[512])):.1f} 
 # %% [markdown]
 # At 512 and 1024, the rule works with warm-up, and reaches a higher accuracy than any rate without it. In each line of
 # the output, both runs have the same highest rate, so warm-up makes the difference. A search over larger rates without
-# warm-up would not have reached this accuracy. At 2048, the rate of 2.56 is too large even after the warm-up, which
-# helps little.
+# warm-up would not have reached this accuracy. At 2048, warm-up helps little, because the rate of 2.56 is too large
+# even after it.
 #
 # Exercise [`e09_warmup`](../exercises/e09_warmup.py): compute the rate of every step.
 
@@ -267,11 +268,12 @@ for name, (one, other) in pairs.items():
 assert [p < 0.05 for p in corrected.values()] == [False] + 5 * [True]
 
 # %% [markdown]
-# At batch sizes from 2048 to 8192, LARS is 2.5 to 8.9 points better than SGD with warm-up. The table shows tests of the
-# six differences that this lesson relies on, seed by seed. If one makes many tests, some succeed by chance, so each
-# p-value is multiplied by six (Bonferroni's correction). Five differences remain significant. The linear rule's lower
-# accuracy at 512 may be chance. The appendix [09, the study again](appendix/09_study_again.ipynb) shows that LARS gains
-# nothing on the digits, and that its gain on the glyphs does not come from trying more settings.
+# At batch sizes from 2048 to 8192, LARS is 2.5 to 8.9 points better than SGD with warm-up. The table tests the six
+# differences that this lesson relies on. Each test compares runs with the same seeds. If one runs many tests, some come
+# out significant by chance, so each p-value is multiplied by six (Bonferroni's correction). Five differences remain
+# significant. The linear rule's lower accuracy at 512 may be chance. The appendix [09, the study
+# again](appendix/09_study_again.ipynb) shows that LARS gains nothing on the digits, and that its gain on the glyphs
+# does not come from trying more settings.
 #
 # Exercise [`e09_lars`](../exercises/e09_lars.py): write LARS.
 
@@ -282,7 +284,8 @@ assert [p < 0.05 for p in corrected.values()] == [False] + 5 * [True]
 # ## Equal updates
 #
 # Is a large batch itself the problem, or the small number of updates? The next cell gives each batch size 600 updates
-# at its best constant rate. With a batch of 32, these are a third of an epoch, and with 16 384, they are 150 epochs.
+# at its best constant rate. With a batch of 32, 600 updates make up a third of an epoch, and with 16 384, they make up
+# 150 epochs.
 #
 # **Predict first.** Which batch has the highest test accuracy after 600 updates: 32, 512, 1024, 8192 or 16 384?
 
@@ -369,9 +372,9 @@ assert all(175 < updates[batch] < 209 for batch in SIZES[5:])
 
 
 # %% [markdown]
-# The first error comes from five fits, each without one of the seeds. It does not include the curve's deviations from
-# the points. The second error comes from ten fits, each without one of the batch sizes, and includes these deviations.
-# So the critical batch is 387, with a standard error of about 50.
+# The first error comes from five fits, each without one of the seeds. It does not account for how far the points lie
+# from the fitted curve. The second error comes from ten fits, each without one of the batch sizes, and does account for
+# these deviations. So the critical batch is 387, with a standard error of about 50.
 #
 # The next figure shows both costs, each divided by its least value. The horizontal axis shows updates, and the vertical
 # axis shows examples. Small batches are on the right, and large batches are at the top. Move the slider to find the
@@ -486,7 +489,8 @@ assert all(0.5 < ratio < 2 for ratio in ratios.values())
 #
 # **Predict first.** Let the critical batch be 4096 x 4096 tokens, as for OLMo, and let a sequence have 8192 tokens. In
 # the training of a model with 8 billion parameters, one H100 processes 5762 tokens per second [11], and one A100 2973
-# [12]. How many GPUs can share the batch? What is the least time of an update, and of training on 15 trillion tokens?
+# [12]. How many GPUs can share the batch? What is the shortest possible time for one update, and for training on 15
+# trillion tokens?
 
 # %% tags=["answer"]
 # answer
@@ -542,15 +546,17 @@ assert min(SIZES, key=lambda b: updates[b] * took[b]) == 1024 and updates[16384]
 # <details><summary>Why</summary>
 #
 # Per epoch, the small batch is far ahead. Per update, both large batches are ahead. Per second, the batch of 1024 is
-# ahead. With 64, communication takes most of the time. With 16 384, most examples save no updates. The largest batch
-# processes 5.8 times as many examples per second as the batch of 1024, but takes three times as long to reach 95 %.
+# ahead. With 64, communication takes most of the time. With 16 384, most of the additional examples do not reduce the
+# number of updates. The largest batch processes 5.8 times as many examples per second as the batch of 1024, but takes
+# three times as long to reach 95 %.
 #
 # </details>
 #
 # So ask these questions about any benchmark:
 #
 # - Does it show throughput, or the time to reach an accuracy? Examples per second grow with the batch.
-# - How large is the batch? Far above the critical batch, most examples save no updates.
+# - How large is the batch? Far above the critical batch, most of the additional examples do not reduce the number of
+#   updates.
 # - Was the learning rate tuned for each batch size? How many seeds are there, and what is the standard error?
 # - Is the number of epochs equal, or the number of updates? Equal epochs favour small batches, and equal updates favour
 #   large ones.

@@ -161,8 +161,8 @@ assert agree == [True] * 5
 #
 # All trained parameters lie side by side in one flat buffer (or in several, like the buckets of lesson 06). The buffer
 # is padded until its length is a multiple of d, and is cut into d chunks of equal length. Rank r owns chunk r. A cut
-# may go through the middle of a parameter. This does not matter to SGD and Adam, which update each element by itself.
-# LARS and LAMB (lesson 09) need the norm of a whole layer, so `ShardedOptimizer` refuses them.
+# may go through a parameter. This does not matter to SGD and Adam, which update each element by itself. LARS and LAMB
+# (lesson 09) need the norm of a whole layer, so `ShardedOptimizer` refuses them.
 
 # %%
 parameters = [nn.Parameter(torch.zeros(shape)) for shape in ((2, 3), (3,), (3, 1), (1,))]
@@ -538,7 +538,7 @@ assert round(nbytes / 200e9, 1) == 5.2 and round(fastest) == 42
 # 3, and published the memory and the speed [8]. The GPUs were H100s with 96 GB, each with a network card of 400 Gbit/s.
 # Each GPU saw two sequences in a step. We assume 8192 tokens in each sequence, as in torchtitan's configuration for
 # this model. FSDP shards parameters, gradients and Adam's two moments in float32, which is again 16 bytes a parameter.
-# With N parameters, each of 128 GPUs should hold 16 N (1/8 - 1/128) bytes less than each of 8.
+# With N parameters, a GPU should hold 16 N (1/8 - 1/128) bytes less in the run on 128 GPUs than in the run on 8.
 
 # %%
 N = 8.03e9

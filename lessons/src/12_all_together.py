@@ -56,10 +56,9 @@ for way, rows in (("ZeRO-3", ZERO_3[:3]), ("PTD-P", PTD_P_BESIDE_ZERO[:3])):
         print(f"{way:6} on {row.gpus:4} GPUs: {seconds:4.1f} s a step, {days:3.0f} days; published {row.days} days")
 
 # %% [markdown]
-# Lesson 10 says what is known about the ZeRO-3 runs. In each step, the GPUs gather all parameters twice and
-# reduce-scatter the gradients. Each GPU sends 3 P values of 2 bytes, 1048 GB, whatever the number of GPUs. In 65 s,
-# this is an effective rate of 16.1 GB/s. It is not known why the rate was not higher, but the number of bytes is
-# certain.
+# Lesson 10 covers the ZeRO-3 runs. In each step, the GPUs gather all parameters twice and reduce-scatter the gradients.
+# Each GPU sends 3 P values of 2 bytes, 1048 GB, whatever the number of GPUs. In 65 s, this is an effective rate of 16.1
+# GB/s. It is not known why the rate was not higher, but the number of bytes is certain.
 #
 # PTD-P cuts the same model into 12 stages of a pipeline (lesson 04), and each layer into 8 parts (lesson 02). So a
 # replica of the model needs 96 GPUs. On 384, 768 and 1536 GPUs, there are 4, 8 and 16 replicas, which share the 1536
@@ -71,8 +70,8 @@ for way, rows in (("ZeRO-3", ZERO_3[:3]), ("PTD-P", PTD_P_BESIDE_ZERO[:3])):
 #   that share a layer sends an eighth;
 # - **along the data axis**: one all-reduce of the gradients of its own parameters in each step, over the network.
 #
-# **Predict first.** Which of the three kinds has the most bytes? Which of them shrink on each GPU if there are twice as
-# many GPUs?
+# **Predict first.** Which of the three kinds has the most bytes? For which of them does each GPU send fewer bytes if
+# there are twice as many GPUs?
 
 # %% tags=["answer"]
 # answer
@@ -98,15 +97,16 @@ assert GB[384][2] < GB[768][2] < GB[1536][2] < 2 * 2 * P / 96 / 1e9
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The tensor axis has by far the most bytes, on 384 GPUs even more than ZeRO-3. These bytes are activations. With twice
-# the GPUs, each replica sees half as many sequences, so these bytes halve. The pipeline's messages halve too. Only the
-# gradients' messages grow a little, but never beyond 2 n bytes for n bytes of gradients (lesson 05).
+# The tensor axis carries by far the most bytes. On 384 GPUs, it carries even more than ZeRO-3 sends. These bytes are
+# activations. With twice the GPUs, each replica sees half as many sequences, so these bytes halve. The pipeline's
+# messages halve too. Only the gradients' messages grow a little, but never beyond 2 n bytes for n bytes of gradients
+# (lesson 05).
 #
 # ZeRO-3 sends parameters. A GPU needs all of them, however few sequences it processes.
 #
 # </details>
 #
-# This difference does not depend on the unknown cause of the 16.1 GB/s. On 1536 GPUs, each GPU sends 8 GB over the
+# This difference remains, whatever limited the rate of ZeRO-3 to 16.1 GB/s. On 1536 GPUs, each GPU sends 8 GB over the
 # network with PTD-P, and 1048 GB with ZeRO-3. PTD-P sends another 406 GB, but over NVLink. This lesson builds a grid
 # like PTD-P's.
 #
@@ -297,7 +297,7 @@ assert took["data"] < took["pipeline"] < 0.5 * took["tensor"]
 #
 # Here a machine's four ranks fill the two inner axes (2 x 2). So only messages along the outermost axis cross between
 # machines, and the order of the other two does not matter. This leaves three different times. A step is slowest if the
-# tensor axis is outermost. Over 10 GbE, it is by far the slowest.
+# tensor axis is outermost, and by far the slowest over 10 GbE.
 #
 # The fewest bytes cross between machines if the pipeline axis is outermost. Over InfiniBand, this is also the fastest
 # order. Over 10 GbE, the data axis is the better outermost axis, although it sends more bytes. Its all-reduce sends in
@@ -341,10 +341,10 @@ plot.sliders(
 # and training minimises their sum, other rules hold. The appendix [12, parts in any graph](appendix/12_any_graph.ipynb)
 # lists them.
 #
-# A pipeline needs a send and a receive through which autograd can go back. The backward of `recv` sends the gradient,
-# and the backward of `send` receives it. A rank that has sent its activation away has no loss on which it could call
-# `backward()`. So `send` returns a **delegate**, the number 0 with a graph behind it. The delegate's `backward()` waits
-# for the gradient.
+# A pipeline needs a send and a receive through which autograd can propagate gradients. The backward of `recv` sends the
+# gradient, and the backward of `send` receives it. A rank that has sent its activation away has no loss on which it
+# could call `backward()`. So `send` returns a **delegate**, the number 0 with a graph behind it. The delegate's
+# `backward()` waits for the gradient.
 #
 # Exercise [`e12_send_recv`](../exercises/e12_send_recv.py): write `send` and `recv`.
 
@@ -395,9 +395,9 @@ print(f"mean of means {losses.mean():.2f}, mean over tokens {(lengths * losses).
 # ## Both ways predicted
 #
 # The planner of this course, `mpcourse.plan`, predicts the time of a step. For each size of the tensor axis, it runs
-# the model's own layers on a virtual GPU without data. It counts what their all-reduces send, and replays the
-# pipeline's schedule. For a matrix product, it uses the time that others have measured for this shape. Only one number
-# is fitted to the paper: the 16.1 GB/s of ZeRO-3.
+# the model's own layers on a virtual GPU whose tensors hold no data. It counts what their all-reduces send, and replays
+# the pipeline's schedule. It computes the time of a matrix product from the product's shape, with constants fitted to
+# others' measurements. Only one number is fitted to the paper: the 16.1 GB/s of ZeRO-3.
 #
 # **Predict first.** On 1536 GPUs, what share of a step is computation in PTD-P, and what share in ZeRO-3?
 
@@ -636,7 +636,7 @@ print(f"ours, data 2 x tensor 2:              {run(ours, 4).results[0]:.10f}")
 #
 # ## The reference implementation
 #
-# These are the two functions of tensor parallelism, the grid, and the norm of the whole gradient, without docstrings.
+# The cell shows the code of tensor parallelism, of the grid, and of the norm of the whole gradient, without docstrings.
 
 # %%
 from mpcourse.common.source import reference
@@ -659,8 +659,8 @@ reference(copy_in, sum_out, ParallelMLP, Grid, global_norm)
 # | collectives with a backward | `torch.distributed.nn.functional` |
 # | delegate | ChainerMN's `delegate_variable`; mpi4jax's tokens |
 #
-# Nearly all rows exist in PyTorch. The appendix [12, ours and PyTorch's](appendix/12_twins.ipynb) trains the same model
-# with both, compares the parameters, and measures the time of a step. This lesson leaves out expert parallelism.
+# The appendix [12, ours and PyTorch's](appendix/12_twins.ipynb) trains the same model both ways, compares the
+# parameters, and measures the time of a step. This lesson leaves out expert parallelism.
 #
 # 1. Deepak Narayanan and others, *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*,
 #    2021, <https://arxiv.org/abs/2104.04473>, table 2
