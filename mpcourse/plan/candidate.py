@@ -24,7 +24,7 @@ class Candidate:
     gradients too, 3 parameters too.
     chunks: parts of the model on each stage.
     offload: one of OFFLOADS, what the host's memory holds: "optimizer", the optimizer's state, and the host updates
-    (Ren et al. 2021, ZeRO-Offload); "parameters", also weights and gradients, of which the GPU has one layer's at a
+    (Ren et al. 2021, ZeRO-Offload); "parameters", also weights and gradients, while the GPU has one layer's at a
     time (Rajbhandari et al. 2021, ZeRO-Infinity).
     """
 

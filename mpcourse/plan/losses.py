@@ -16,7 +16,10 @@ CHUNKS = 8  # of a micro-batch's tokens
 
 
 def plain(logits: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of logits, (tokens, vocabulary), in float32."""
+    """Return the mean cross-entropy in float32.
+
+    logits: (tokens, vocabulary).
+    """
     logits = logits.float()
     return F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64, device=logits.device))
 

@@ -79,7 +79,12 @@ class Known:
     output: Any
 
     def selective(self, backward: float, held: int, working: int) -> "Known":
-        """Add what selective recomputation takes and holds."""
+        """Add what selective recomputation takes and holds.
+
+        backward: seconds, with what is computed again.
+        held: bytes that forward leaves behind.
+        working: bytes at the fullest moment.
+        """
         return replace(self, cost=replace(self.cost, selective=Selective(backward, held, working)))
 
 

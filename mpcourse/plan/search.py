@@ -237,6 +237,8 @@ def _nothing(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> str:
     gpus, count = pricing.machines.gpus, len(pricing.layers.parts(1, 1))
     if asked.pipeline and asked.pipeline > count:
         return f"--pipeline {asked.pipeline}: the model has {count} layers, and a stage needs one at least"
+    if asked.microbatches and all(pricing.batch % size for size in asked.microbatches):
+        return f"--microbatch {asked.microbatches[0]} does not divide a batch of {pricing.batch}"
     chunks = min(asked.chunks)
     if chunks > 1 and 2 * chunks > count:
         return f"--chunks {chunks}: two stages would have {2 * chunks} parts, and the model has {count} layers"

@@ -5,10 +5,12 @@ import json
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan import Asked, Input, Inputs, Machines, plan
+from mpcourse.plan.candidate import RECOMPUTATIONS
 from mpcourse.plan.configuration import configured, read
 from mpcourse.plan.layers import Make
 from mpcourse.plan.show import lacking, show
 from mpcourse.predict import beside, find_maker
+from mpcourse.zero.model_states import STAGES
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     machines = Machines.named(
         options.gpus, options.gpu, min(options.gpus_per_node, options.gpus), options.inside, options.between
     )
-    asked = Asked(options.data, options.pipeline, options.tensor, options.chunks, offload=options.offload)
+    asked = _asked(options)
     plans = plan(
         make, machines, options.batch, example, asked,
         blocks=options.blocks, precision=options.precision, optimizer=options.optimizer,
@@ -42,6 +44,21 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(plans, machines)
     return 1 if plans.smallest else 0
+
+
+def _asked(options: argparse.Namespace) -> Asked:
+    if options.recompute not in (None, *RECOMPUTATIONS):
+        raise UserError(f"--recompute {options.recompute}: choose from {', '.join(RECOMPUTATIONS)}")
+    if options.zero not in (None, *STAGES):
+        raise UserError(f"--zero {options.zero}: ZeRO has stages 0 to 3")
+    if options.microbatch is not None and options.microbatch < 1:
+        raise UserError(f"--microbatch {options.microbatch}: a micro-batch has 1 example or more")
+    return Asked(
+        options.data, options.pipeline, options.tensor, options.chunks,
+        RECOMPUTATIONS if options.recompute is None else (options.recompute,),
+        STAGES if options.zero is None else (options.zero,),
+        None if options.microbatch is None else (options.microbatch,), options.offload,
+    )  # fmt: skip
 
 
 def _named(options: argparse.Namespace) -> tuple[Make, Input]:
