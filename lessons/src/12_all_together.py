@@ -471,8 +471,8 @@ assert 34 < counts[long, False].miss < 40
 
 # %% [markdown]
 # With long sequences, most FLOPs belong to attention. With a causal mask, only half of these FLOPs are needed, and the
-# paper does not say whether its 380 TFLOP/s include the masked half. If they do, our prediction is 38 % too fast. If
-# they do not, it is 1 % too slow.
+# paper does not say whether its 380 TFLOP/s include the masked half. If they do, our prediction is 35 % too fast. If
+# they do not, it is 4 % too slow.
 #
 # ## Which grid would the planner have chosen?
 #
@@ -516,11 +516,11 @@ assert new.number <= 3 < old.number and new.longer < 1 and 15 < old.longer < 25
 #
 # ## A plan for your own model
 #
-# `mpcourse plan` tries all grids, micro-batches, kinds of recomputation and stages of ZeRO. It prints the fastest ten that
-# fit, and how far published trainings were from such predictions. It accepts any `nn.Module`, as in
-# `mpcourse plan file.py:make_model --gpus 64 --gpu A100-SXM4 --batch 64`, and knows others by name
-# (`--model llama-3.1-8b`). If `make_model` takes the tensor axis's communicator, its model can be cut along this axis,
-# too. The next cell plans a GPT of 7.5 billion parameters on 64 GPUs.
+# `mpcourse plan` tries all grids, micro-batches, kinds of recomputation and stages of ZeRO. It prints the fastest ten
+# that fit, and how far published trainings were from such predictions. It accepts any `nn.Module`, as in `mpcourse plan
+# file.py:make_model --gpus 64 --gpu A100-SXM4 --batch 64`, and knows others by name (`--model llama-3.1-8b`). If
+# `make_model` takes the tensor axis's communicator, its model can be cut along this axis, too. The next cell plans a
+# GPT of 7.5 billion parameters on 64 GPUs.
 #
 # **Predict first.** On A100s with network cards of 25 GB/s (InfiniBand HDR), ZeRO-3 on all GPUs is the fastest plan.
 # Replace each A100 with an H100, which computes about three times as fast, and keep the network. Is that plan still the
