@@ -517,10 +517,9 @@ assert new.number <= 3 < old.number and new.longer < 1 and 15 < old.longer < 25
 # ## A plan for your own model
 #
 # `mpcourse plan` tries all grids, micro-batches, kinds of recomputation and stages of ZeRO. It prints the fastest ten
-# that fit, and how far published trainings were from such predictions. It accepts any `nn.Module`, as in `mpcourse plan
-# file.py:make_model --gpus 64 --gpu A100-SXM4 --batch 64`, and knows others by name (`--model llama-3.1-8b`). If
-# `make_model` takes the tensor axis's communicator, its model can be cut along this axis, too. The next cell plans a
-# GPT of 7.5 billion parameters on 64 GPUs.
+# that fit, and how far published trainings were from such predictions. It takes a function that returns any `nn.Module`
+# (`file.py:make_model`), or a name (`--model llama-3.1-8b`). If the function takes the tensor axis's communicator, the
+# model can be cut along this axis, too. The next cell plans a GPT of 7.5 billion parameters.
 #
 # **Predict first.** On A100s with network cards of 25 GB/s (InfiniBand HDR), ZeRO-3 on all GPUs is the fastest plan.
 # Replace each A100 with an H100, which computes about three times as fast, and keep the network. Is that plan still the
@@ -555,10 +554,10 @@ assert grids == [(64, 1, 1), (8, 8, 1), (32, 1, 2), (8, 8, 1)] and best["A100-SX
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# On A100s, computing hides the messages of ZeRO-3, which slow it down a little. (The planner assumes that each of a
-# machine's eight network cards carries an eighth of the gathered parameters, at its full rate. In the runs of 2021, the
-# effective rate was lower and the model larger.) H100s compute so fast that they would wait for the network. With a
-# tensor axis of 2, over NVLink, each GPU gathers half as many parameters. This is the fastest plan.
+# On A100s, computing hides ZeRO-3's messages, which slow it down a little. (The planner assumes that each of a
+# machine's eight network cards carries an eighth of the gathered parameters, at its full rate. In 2021, the rate was
+# lower and the model larger.) H100s would wait for the network. With a tensor axis of 2, over NVLink, each GPU gathers
+# half as many parameters. This is the fastest plan.
 #
 # Over 10 Gbit/s, the fastest plan is a pipeline of eight machines with data parallelism inside each. Here the data axis
 # has the most bytes, and it runs over NVLink. Only the activations at the cuts and their gradients cross the network.
