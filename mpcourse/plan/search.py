@@ -116,6 +116,7 @@ def plan(
     blocks: Sequence[str] = (),
     precision: str = "mixed",
     optimizer: str = "adamw",
+    gradient: int | None = None,
 ) -> Plans:
     """Find the fastest ways to train a model.
 
@@ -129,9 +130,10 @@ def plan(
     blocks: names of the model's blocks, or of lists of them, between which a pipeline may cut; empty: they are found.
     precision: one of PRECISIONS (states.py).
     optimizer: one of MOMENTS (states.py).
+    gradient: bytes in which a gradient adds up and is sent; None: as many as of a weight.
     Raises UserError for what is impossible, whatever the memory.
     """
-    bytes_of = states(precision, optimizer)
+    bytes_of = states(precision, optimizer, gradient)
     loss = UsualLoss(example.tokens)
     layers = Layers(make, example, machines.gpu, loss=loss, blocks=blocks, precision=precision)
     return search(Pricing(layers, machines, batch, software, bytes_of), asked or Asked(), best)

@@ -91,6 +91,7 @@ def test_the_command_plans_a_model_by_its_name(cli):
         (("--model", "gpt2", "--lora", "8", "z"), ("--lora 8 z", "q k v out gate up down")),
         (("--model", "gpt2", "--lora", "q"), ("--lora q", "whole number")),
         (("model.py:f", "--lora", "8"), ("--lora is for --model",)),
+        (("--model", "gpt2", "--gradients", "fp8"), ("--gradients fp8", "half or float32")),
         (("--model", "gpt2", "--zero", 4), ("--zero 4", "0 to 3")),
         (("--model", "gpt2", "--recompute", "some"), ("--recompute some", "none, selective, full")),
         (("--model", "gpt2", "--microbatch", 0), ("--microbatch 0", "1 example")),
@@ -105,6 +106,13 @@ def test_a_choice_that_is_given_is_that_of_all_plans(cli):
     given = ("--recompute", "full", "--zero", 2, "--microbatch", 2, "--data", 8, "--json")
     (best,) = json.loads(cli("plan", "--model", "gpt2", "--gpus", 8, "--batch", 64, *given).stdout)["best"]
     assert [best["candidate"][name] for name in ("recompute", "zero", "microbatch")] == ["full", 2, 2]
+    (wider,) = json.loads(
+        cli("plan", "--model", "gpt2", "--gpus", 8, "--batch", 64, *given, "--gradients", "float32").stdout
+    )["best"]
+    assert (
+        wider["memory"]["gradients"] == 2 * best["memory"]["gradients"]
+        and wider["seconds"]["data"] > best["seconds"]["data"]
+    )
 
 
 def test_a_layer_holds_what_korthikanti_counts_with_and_without_sequence_parallelism():

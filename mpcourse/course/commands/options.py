@@ -78,6 +78,9 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--optimizer", default="adamw", metavar="NAME", help="sgd, momentum, adam, adamw, adamw8bit")
     parser.add_argument(
+        "--gradients", metavar="NAME", help="half or float32: in which they add up and are sent (as the weights are)"
+    )
+    parser.add_argument(
         "--offload", default="none", metavar="NAME",
         help="what the host's memory holds: optimizer, its state; parameters, also weights and gradients (none)",
     )  # fmt: skip

@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
     plans = plan(
         make, machines, options.batch, example, asked,
         blocks=options.blocks, precision=options.precision, optimizer=options.optimizer,
+        gradient=_gradient(options.gradients),
     )  # fmt: skip
     if options.json:
         record = {
@@ -44,6 +45,13 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(plans, machines)
     return 1 if plans.smallest else 0
+
+
+def _gradient(name: str | None) -> int | None:
+    sizes = {None: None, "half": 2, "float32": 4}
+    if name not in sizes:
+        raise UserError(f"--gradients {name}: choose half or float32")
+    return sizes[name]
 
 
 def _asked(options: argparse.Namespace) -> Asked:
