@@ -9,7 +9,7 @@ from rich.table import Table
 
 from mpcourse.plan.candidate import PARTS, Plan
 from mpcourse.plan.machines import Machines
-from mpcourse.plan.misses import MISSES, WORDS, kind_of
+from mpcourse.plan.misses import MISSES, Miss, kind_of
 from mpcourse.plan.price import HOST_MEMORY
 from mpcourse.plan.search import Plans, why
 from mpcourse.virtual.gpus.ledger import size
@@ -44,14 +44,15 @@ def show(plans: Plans, machines: Machines) -> None:
         out.print(lacking(plans, machines), soft_wrap=True)
     else:
         out.print(_table(plans))
+        out.print(COLUMNS.format(unit=_unit(plans)[1]), soft_wrap=True)
         out.print(rate(plans, machines), soft_wrap=True)
-        out.print(error(plans, machines), soft_wrap=True)
+        out.print(f"Its fullest GPU holds {held(plans.best[0])}.", soft_wrap=True)
         if plans.best[0].wrapping:
             out.print(wrapping(plans.best[0], machines), soft_wrap=True)
         if plans.best[0].host:
-            held = f"The memory of each node holds {size(round(plans.best[0].host))} for the fastest"
-            out.print(f"{held}, which its processors update at {HOST_MEMORY / 1e9:.0f} GB/s.", soft_wrap=True)
-        out.print(COLUMNS.format(unit=_unit(plans)[1]), soft_wrap=True)
+            of_node = f"The memory of each node holds {size(round(plans.best[0].host))} for the fastest"
+            out.print(f"{of_node}, which its processors update at {HOST_MEMORY / 1e9:.0f} GB/s.", soft_wrap=True)
+        out.print(error(plans, machines), soft_wrap=True)
         for line in why(plans.best):
             out.print(line, soft_wrap=True)
     out.print(
@@ -87,15 +88,23 @@ def error(plans: Plans, machines: Machines) -> str:
     plans: of a search in which something fits.
     machines: the machines that it was made for.
     """
-    kind = kind_of(plans.parameters + plans.frozen, machines.gpus, machines.per_node)
-    miss, step = MISSES[kind], plans.best[0].seconds.total
+    found, step = miss(plans, machines), plans.best[0].seconds.total
     scale, unit = _unit(plans)
-    least, most = (f"{scale * step * part:.3g}" for part in (miss.least, miss.most))
+    least, most = (f"{scale * step * part:.3g}" for part in (found.least, found.most))
     return (
-        f"Error: four of five published trainings of this kind ({WORDS[kind]}; {miss.rows} rows of {miss.publications} "
-        f"publications) took {miss.least} to {miss.most} times the predicted time, half of them more than "
-        f"{miss.median}: here {least} to {most} {unit} a step."
+        f"Error: four of five published trainings of this kind ({found.kind}; {found.rows} rows of "
+        f"{found.publications} publications) took {found.least} to {found.most} times the predicted time, the median "
+        f"{found.median}: here {least} to {most} {unit} a step."
     )
+
+
+def miss(plans: Plans, machines: Machines) -> Miss:
+    """Return what published trainings of the same kind took, in parts of what was predicted for them.
+
+    plans: of any search.
+    machines: the machines that it was made for.
+    """
+    return MISSES[kind_of(plans.parameters + plans.frozen, machines.gpus, machines.per_node)]
 
 
 def wrapping(plan: Plan, machines: Machines) -> str:
@@ -136,12 +145,20 @@ def lacking(plans: Plans, machines: Machines) -> str:
     """
     plan = plans.smallest
     assert plan is not None
-    held = ", ".join(f"{kind} {size(round(n))}" for kind, n in sorted(plan.memory.items(), key=lambda kind: -kind[1]))
     missing = plan.nbytes - machines.gpu.memory
     return (
-        f"Nothing fits. The smallest need is {size(round(plan.nbytes))} a GPU ({_how(plan)}): {held}. "
+        f"Nothing fits. The smallest need is {size(round(plan.nbytes))} a GPU ({_how(plan)}): {held(plan)}. "
         f"{size(machines.gpu.memory)} are there ({machines.gpu.name}): {size(round(missing))} are missing."
     )
+
+
+def held(plan: Plan) -> str:
+    """Say what a plan's fullest GPU holds, by kind, the largest first.
+
+    plan: any.
+    """
+    kinds = sorted(plan.memory.items(), key=lambda kind: -kind[1])
+    return ", ".join(f"{kind} {size(round(nbytes))}" for kind, nbytes in kinds)
 
 
 def _how(plan: Plan) -> str:
@@ -159,16 +176,7 @@ def _table(plans: Plans) -> Table:
     """Make a table. Parts that take no time have no column."""
     chunks = any(plan.candidate.chunks > 1 for plan in plans.best)
     parts = [part for part in PARTS if any(getattr(plan.seconds, part) for plan in plans.best)]
-    columns = [
-        "grid",
-        *(["chunks"] if chunks else []),
-        "micro",
-        "again",
-        "ZeRO",
-        "GiB",
-        "step",
-        *parts,
-    ]
+    columns = ["grid", *(["chunks"] if chunks else []), "micro", "again", "ZeRO", "GiB", "step", *parts]
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for column in table.columns:
         column.justify = "right"

@@ -1,6 +1,7 @@
 """Transformers by their configuration: as many parameters as published, and errors for files that are none."""
 
 import json
+import re
 import tomllib
 
 import pytest
@@ -11,6 +12,7 @@ from mpcourse.plan import CountingComm, Input, Layers
 from mpcourse.plan.configuration import Configuration, configured, parsed, read
 from mpcourse.plan.layers import Indivisible
 from mpcourse.plan.losses import LOSSES
+from mpcourse.plan.misses import MISSES
 from mpcourse.virtual import GPUS
 from tests.conftest import ROOT
 from tests.library.test_predict import assert_one_line_error
@@ -100,6 +102,20 @@ def test_the_command_plans_a_model_by_its_name(cli):
         (("model.py:f", "--model", "gpt2"), ("give FILE:FUNCTION",)),
     ):
         assert_one_line_error(cli("plan", *arguments, *asked), *words)
+
+
+def test_the_command_says_how_far_published_trainings_were_from_their_predictions(cli):
+    asked = ("plan", "--model", "gpt2", "--batch", 64)
+    shown = cli(*asked, "--gpus", 8).stdout
+    (row,) = (line.split() for line in shown.splitlines() if line.startswith("8x1x1"))
+    step = float(row[5])  # after the grid, the micro-batch, recomputation, ZeRO and GiB
+    least, most = re.search(r"Error: .* here ([\d.]+) to ([\d.]+) milliseconds a step", shown).groups()
+    miss = MISSES["small"]
+    assert float(least) == pytest.approx(miss.least * step, rel=0.01)
+    assert float(most) == pytest.approx(miss.most * step, rel=0.01) and f"the median {miss.median}" in shown
+    assert "Its fullest GPU holds activations" in shown
+    found = json.loads(cli("plan", "--model", "llama-3.1-8b", "--gpus", 16, "--batch", 64, "--json").stdout)
+    assert found["published / predicted"] == vars(MISSES["many nodes"])
 
 
 def test_a_choice_that_is_given_is_that_of_all_plans(cli):

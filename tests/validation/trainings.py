@@ -21,7 +21,7 @@ from mpcourse.course.bench.record import Record
 from mpcourse.plan import Asked, Input, Layers, Machines, Plan, Pricing, search
 from mpcourse.plan.candidate import RECOMPUTATIONS
 from mpcourse.plan.configuration import ADAPTED, Configuration
-from mpcourse.plan.misses import KINDS, Miss, kind_of
+from mpcourse.plan.misses import KINDS, MISSES, Miss, kind_of
 from mpcourse.plan.states import states
 from mpcourse.predict.loss import UsualLoss
 from mpcourse.virtual import GPU, GPUS
@@ -223,16 +223,16 @@ def misses() -> dict[str, Miss]:
     for row in written():
         if row["ratio"]:
             found[row["kind"]].setdefault(row["publication"], []).append(float(row["ratio"]))
-    return {kind: _spread(list(of.values())) for kind, of in found.items()}
+    return {kind: _spread(kind, list(of.values())) for kind, of in found.items()}
 
 
-def _spread(groups: list[list[float]]) -> Miss:
+def _spread(kind: str, groups: list[list[float]]) -> Miss:
     weighted = sorted((ratio, 1 / len(ratios) / len(groups)) for ratios in groups for ratio in ratios)
     least, median, most = (
         next(ratio for i, (ratio, _) in enumerate(weighted) if sum(w for _, w in weighted[: i + 1]) >= part - 1e-9)
         for part in (0.1, 0.5, 0.9)
     )
-    return Miss(len(groups), len(weighted), round(least, 2), round(median, 2), round(most, 2))
+    return Miss(MISSES[kind].kind, len(groups), len(weighted), round(least, 2), round(median, 2), round(most, 2))
 
 
 def trainings(role: str = "look") -> Iterator[Record]:

@@ -8,7 +8,7 @@ from mpcourse.plan import Asked, Input, Inputs, Machines, plan
 from mpcourse.plan.candidate import RECOMPUTATIONS
 from mpcourse.plan.configuration import configured, read
 from mpcourse.plan.layers import Make
-from mpcourse.plan.show import lacking, show
+from mpcourse.plan.show import lacking, miss, show
 from mpcourse.predict import beside, find_maker
 from mpcourse.zero.model_states import STAGES
 
@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
             "model": options.maker or options.model,
             "gpus": options.gpus,
             "gpu": machines.gpu.name,
+            "published / predicted": vars(miss(plans, machines)),
         } | plans.as_dict()
         print(json.dumps(record | ({"missing": lacking(plans, machines)} if plans.smallest else {}), indent=1))
     else:
