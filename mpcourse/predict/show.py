@@ -41,7 +41,13 @@ def show(p: Prediction) -> None:
         out.print(f"Cut after {', '.join(p.cut)}{how}.", soft_wrap=True)
     if p.seconds is not None:
         took = f"{p.seconds:.3g} s" if p.seconds >= 1 else f"{1e3 * p.seconds:.3g} ms"
-        out.print(f"A step of {p.optimizer} takes {took}. Assumed: {p.precision}, loss: {p.loss}.")
+        out.print(f"A step of {p.optimizer} takes {took}. Assumed: {p.precision}, loss: {p.loss}.", soft_wrap=True)
+        rate = sum(d.flops for d in p.devices) / p.seconds
+        out.print(
+            f"That is {rate / 1e12:.3g} TFLOP/s, {rate / p.peak:.0%} of the peak, and {p.batch[0] / p.seconds:.4g} "
+            "examples/s.",
+            soft_wrap=True,
+        )
     if len(p.devices) > 1:
         lanes = ", ".join(f"{lane} {size(nbytes)}" for lane, nbytes in p.copies.items())
         out.print(f"{size(p.across_cut)} cross the cut in a step ({lanes}).", soft_wrap=True)

@@ -86,6 +86,7 @@ class Prediction:
     sent: bytes that each rank sends in a step, by collective call; their time is not in `seconds`.
     precision: one of PRECISIONS.
     loss: its name.
+    peak: FLOP/s of products in this precision, of all devices, by the data sheet.
     """
 
     batch: list[int]
@@ -105,6 +106,7 @@ class Prediction:
     sent: dict[str, int]
     precision: str
     loss: str
+    peak: float
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers, for JSON."""
@@ -195,6 +197,7 @@ def predict(
     return Prediction(
         list(batch), spec.name, joined.name, optimizer, refusal is None, cuts, chosen, devices, seconds, run.copies,
         sum(run.copies.values()), refusal, zero, ranks, run.sent, precision, task.loss.name,
+        gpus * spec.peak(torch.float32 if precision == "float32" else half)[0],
     )  # fmt: skip
 
 

@@ -252,6 +252,15 @@ def test_the_table_says_what_is_held_whether_it_fits_and_what_is_not_predicted(c
     assert "cross the cut" in shown and "Not predicted: cuDNN's workspaces" in shown
 
 
+def test_the_command_says_what_the_gpu_reaches(cli, model_file):
+    asked = ("predict", f"{model_file}:make_model", "--batch", 7, 20)
+    told = json.loads(cli(*asked, "--json").stdout)
+    rate = told["devices"][0]["flops"] / told["seconds"]
+    assert told["peak"] == GPUS[told["gpu"]].flops
+    said = f"That is {rate / 1e12:.3g} TFLOP/s, {rate / told['peak']:.0%} of the peak, and {7 / told['seconds']:.4g} "
+    assert said + "examples/s" in cli(*asked).stdout
+
+
 def test_out_of_memory_is_an_answer_with_status_1(cli, model_file):
     done = cli("predict", f"{model_file}:huge", "--batch", 1, 50000)
     assert done.returncode == 1 and "does not fit" in done.stdout and "Traceback" not in done.stderr
