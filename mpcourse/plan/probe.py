@@ -5,6 +5,7 @@ In the step of the whole model a stub stands for each block: it returns tensors 
 returns gradients like the block's. What is left of the step is the rest: embeddings, heads, the loss.
 """
 
+import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -267,13 +268,11 @@ class Probe:
             plain = torch.autograd.graph.saved_tensors_hooks(_same, _same)  # not those of a checkpoint around the block
             with self._uses.paused(), torch.enable_grad(), plain:
                 _add_gradients(block.parameters())
+                before = _copied((args, kwargs)) if self.selective else None
                 known, first = self._measured(block, args, kwargs)
                 checkpointed = len(calls) > 1  # by the model: `forward` is in `backward` already
-                if self.selective and not checkpointed:
-                    contexts = partial(create_selective_checkpoint_contexts, _SAVED, allow_cache_entry_mutation=True)
-                    again = partial(checkpoint, block, use_reentrant=False, context_fn=contexts)
-                    cost = self._measured(again, args, kwargs)[0].cost
-                    known = known.selective(cost.backward, cost.held, cost.working)
+                if before is not None and not checkpointed:
+                    known = self._with_selective(known, block, *before)
         except Exception as error:
             if isinstance(error, UserError):
                 raise
@@ -290,6 +289,22 @@ class Probe:
             known = replace(known, cost=replace(cost, again=0.0, kept=cost.held, flops=cost.flops - first))
         self.known[key] = known
         return known
+
+    def _with_selective(self, known: Known, block: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Known:
+        """Return what is known of a block with selective recomputation, too; a block that cannot run twice has none."""
+
+        def once(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = _copied((args, kwargs))  # a cache of keys must not grow twice
+            return block(*args, **kwargs)
+
+        contexts = partial(create_selective_checkpoint_contexts, _SAVED, allow_cache_entry_mutation=True)
+        try:
+            cost = self._measured(partial(checkpoint, once, use_reentrant=False, context_fn=contexts), args, kwargs)[
+                0
+            ].cost
+        except (RuntimeError, TypeError, ValueError):
+            return known
+        return known.selective(cost.backward, cost.held, cost.working)
 
     def _measured(self, block: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple[Known, int]:
         """Return what a block costs and returns, and the FLOPs of its forward."""
@@ -508,6 +523,14 @@ def _add_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Give parameters gradients, because a micro-batch adds its own to those of earlier ones."""
     for p in parameters:
         p.grad = torch.zeros_like(p) if p.requires_grad else None
+
+
+def _copied(given: Any) -> Any:
+    """Copy what a block may change beside tensors, such as a cache of keys; None where it cannot be copied."""
+    try:
+        return tree_map(lambda x: x if isinstance(x, Tensor | nn.Module) else copy.deepcopy(x), given)
+    except (RuntimeError, TypeError):  # tensors with a history cannot be copied, for example
+        return None
 
 
 def _same(x: Tensor) -> Tensor:

@@ -187,6 +187,55 @@ def test_selective_recomputation_holds_products_and_attention_and_computes_the_r
     assert checkpointed.selective is None
 
 
+class Cached(Decoder):
+    """A decoder whose layers get a cache, in which each layer finds and leaves its keys."""
+
+    class Cache:
+        def __init__(self):
+            self.keys = {}
+
+        def grown(self, number, keys):
+            if number in self.keys:
+                keys = torch.cat([self.keys[number], keys], 1)
+            self.keys[number] = keys
+            return keys
+
+    class Keys(Layer):
+        def forward(self, hidden, *, mask=None, cache=None):
+            keys = cache.grown(self.layer_idx, self.norm(hidden))
+            scores = hidden @ keys.transpose(1, 2)
+            hidden = hidden + scores.softmax(-1) @ keys
+            return super().forward(hidden, mask=mask, cache=None)[0], cache
+
+    def __init__(self):
+        super().__init__(kind=Cached.Keys)
+
+    def forward(self, input_ids):
+        x, cache = self.tokens(input_ids), Cached.Cache()
+        for layer in self.layers:
+            x, cache = layer(x, cache=cache)
+        return self.head(self.norm(x))
+
+
+def test_a_cache_of_keys_does_not_grow_while_a_block_is_run_once_more():
+    one, again = (Layers(Cached, Input((32,), True), A100, selective=of) for of in (False, True))
+    plain, selective = ([p.cost for p in layers.parts(1, 2) if p.name] for layers in (one, again))
+    assert [c.forward for c in plain] == [c.forward for c in selective] and len(plain) == 4
+    assert all(c.selective.held < c.held and c.selective.backward > c.backward for c in selective)
+
+
+def test_a_block_that_cannot_run_twice_is_not_computed_again():
+    class Once(Layer):
+        def forward(self, hidden, *, mask=None, cache=None):
+            self.count = getattr(self, "count", 0) + 1
+            if self.count > 1:
+                raise RuntimeError("a second time")
+            return super().forward(hidden, mask=mask, cache=cache)
+
+    parts = Layers(lambda: Decoder(layers=2, kind=Once), Input((32,), True), A100).parts(1, 2)
+    assert all(part.cost.selective is None for part in parts if part.name)
+
+
 def test_blocks_are_found_in_the_tree_or_named():
     assert find_blocks(Decoder()) == [f"layers.{i}" for i in range(4)]
     assert [sum(name.startswith(f"layer{i}.") for name in find_blocks(ResNet50())) for i in (1, 2, 3, 4)] == [
