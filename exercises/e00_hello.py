@@ -1,10 +1,10 @@
 """Exercise e00: every rank says hello, rank 0 collects.
 
 `mpirun -np 2 python exercises/e00_hello.py` starts this file twice. The two processes are called ranks. They share
-no memory: the only way from one to the other is a message through the communicator `comm`.
+no memory. One rank can give data to another only in a message through the communicator `comm`.
 
-    comm.rank   this process's number: 0, 1, ... comm.size - 1
-    comm.size   how many there are
+    comm.rank   this process's number: 0, 1, ..., comm.size - 1
+    comm.size   the number of processes
 
 Check it with `mpcourse check e00`, or run it yourself under mpirun as above. Stuck? `mpcourse hint e00`.
 """
@@ -19,8 +19,9 @@ def greet(comm):
     """Collect one greeting from every rank on rank 0.
 
     comm: an mpi4py communicator. Every rank calls this function.
-    Returns on rank 0: a list or tuple of strings, ["rank 0 of 2", "rank 1 of 2"] for two ranks, in the order of ranks.
-    There may be more than ten ranks. What the other ranks say comes from them, in messages through `comm`.
+    Returns on rank 0: a list or tuple of strings, in the order of ranks. For two ranks it is
+    ["rank 0 of 2", "rank 1 of 2"]. There may be more than ten ranks. Every rank makes its own greeting, which
+    reaches rank 0 in messages through `comm`.
     Returns on every other rank: None.
     """
     raise NotImplementedError("e00_hello: return the list of all ranks' greetings on rank 0, and None on the others")

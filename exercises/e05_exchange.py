@@ -1,10 +1,11 @@
 """Exercise e05: pass an array on to the next rank.
 
-Ranks stand in a circle: after rank 0 comes rank 1, and after the last one rank 0 again. Every rank hands an array to
-the rank after it, and takes one from the rank before it, all at the same time. That is one step of a ring all-reduce.
+The ranks form a circle: rank 1 comes after rank 0, and so on, and rank 0 comes after the last rank. Every rank sends an
+array to the rank after it, and receives one from the rank before it, all at the same time. That is one step of a ring
+all-reduce.
 
 If every rank sends first, each may wait for a receiver that is itself still sending. A short array hides this, because
-MPI keeps a copy of it and lets the sender continue. A long array does not.
+MPI keeps a copy of it and lets the sender continue. MPI keeps no copy of a long array, so its sender waits.
 
 The check runs this on 1, 2, 3, 4 and 7 virtual ranks, which keep no copies, and then under mpirun.
 
@@ -20,12 +21,12 @@ from mpi4py import MPI  # noqa: F401  for MPI.Request and the like, if you want 
 
 
 def exchange(comm, send, recv):
-    """Send an array to the rank after this one; receive one from the rank before it.
+    """Send an array to the rank after this one, and receive one from the rank before this one.
 
-    comm: an mpi4py communicator. Every rank calls this function, also if there is only one.
-    send: a numpy array of any length; it is not changed. Goes to rank + 1, from the last rank to rank 0.
-    recv: a numpy array, as long as the one that will arrive, of the same dtype. It is overwritten with that.
-    Arrays go as they are, in one message a rank. Lengths may differ from rank to rank.
+    comm: an mpi4py communicator. Every rank calls this function, even if there is only one.
+    send: a numpy array of any length, which goes to rank + 1, or from the last rank to rank 0. It is not changed.
+    recv: a numpy array with the length and dtype of the array that arrives, which overwrites it.
+    Each rank sends its array as it is, in one message. Lengths may differ from rank to rank.
     Returns nothing.
     """
     raise NotImplementedError("e05_exchange: send to the next rank and receive from the one before, at the same time")

@@ -4,9 +4,9 @@ In synchronous training the ranks sum their gradients, so each step takes as lon
 waits for another. Rank 0 is the server and holds the weights. All other ranks are workers. Again and again a worker
 computes a gradient at its weights, sends it to the server, and receives new weights.
 
-The server applies the gradient that arrives first, and answers its sender alone. A worker that is five times as slow as
-the others sends a fifth of the gradients in the same time, and delays no other worker. But while a worker computes, the
-server changes the weights, so the gradient belongs to weights that are no longer the newest.
+The server applies each gradient as soon as it arrives, and answers only its sender. A worker that is five times as slow
+as the others sends a fifth of the gradients in the same time, and delays no other worker. But while a worker computes,
+the server changes the weights, so the gradient belongs to weights that are no longer the newest.
 
 The check runs your program on 2, 3, 4 and 7 virtual ranks, some of them slow, and finds out which ranks wait for which.
 Then it runs the program under mpirun.
@@ -32,9 +32,10 @@ def serve(comm, weights, learning_rate, steps):
     First send the weights as they are to every worker, even if steps is 0. A Bcast can do this, because all ranks take
     part. Then, for each gradient, compute weights -= learning_rate * gradient, and send the new weights to the worker
     that sent the gradient before you apply the next one. Answer the last gradient of each worker as well.
-    Returns the ranks whose gradients were applied, in that order: a list of (comm.size - 1) * steps ints.
+    Returns the sender of each gradient, in the order in which the gradients were applied: a list of
+    (comm.size - 1) * steps ints.
     """
-    raise NotImplementedError("e07_parameter_server: give all workers the weights; then take gradients from any source, apply each, answer who sent it")
+    raise NotImplementedError("e07_parameter_server: send all workers the weights; then receive gradients from any rank, apply each, and answer its sender")
 
 
 def work(comm, weights, gradient, steps):

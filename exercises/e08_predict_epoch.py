@@ -1,9 +1,9 @@
 """Exercise e08: predict how long an epoch takes on machines that you do not have.
 
-In data parallelism each step computes, and then all ranks sum their gradients. Here they sum them by a ring of p ranks.
-The ring has 2 (p - 1) rounds. In each round every rank sends a chunk of the gradients to the next rank, and receives a
-chunk from the previous rank. A round ends when its slowest message has arrived. So a few numbers are enough to predict
-the time of a step, with pen and paper.
+In each step of data-parallel training, every rank computes gradients, and then all ranks sum them. Here p ranks sum
+them in a ring. The ring has 2 (p - 1) rounds. In each round every rank sends a chunk of the gradients to the next rank,
+and receives a chunk from the previous rank. A round ends when its slowest message has arrived. So a few numbers are
+enough to predict the time of a step, with pen and paper.
 
 Check it with `mpcourse check e08_predict_epoch`. Stuck? `mpcourse hint e08_predict_epoch`.
 """
@@ -15,16 +15,17 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def epoch_seconds(examples, batch, ranks, nodes, compute, nbytes, inside, between):
-    """Return the seconds of one epoch of data-parallel training. Each step computes, then sums gradients by a ring.
+    """Return the seconds of one epoch of data-parallel training, in which a ring sums the gradients in each step.
 
-    examples: in the training set, which all ranks share. batch: examples of each rank in a step. The last step of an
-    epoch may have fewer examples, but it takes as long as any other.
-    ranks: one per GPU, on `nodes` machines, with equally many ranks on each. They are numbered node by node. After the
-    last rank the next one is rank 0.
-    compute: seconds that every rank computes in a step. Nothing is sent during this time.
-    nbytes: of all gradients together. In each round of the ring every rank sends nbytes / ranks bytes.
+    examples: the number of examples in the training set, which all ranks share. batch: the number of examples of each
+    rank in a step. The last step of an epoch may have fewer examples, but it takes as long as any other.
+    ranks: the number of ranks, one per GPU, on `nodes` machines, with equally many ranks on each. Ranks are numbered
+    node by node. In the ring, rank 0 comes after the last rank.
+    compute: the seconds for which every rank computes in a step. Nothing is sent during this time.
+    nbytes: the bytes of all gradients of one rank. In each round of the ring every rank sends nbytes / ranks bytes.
     inside, between: the link between two ranks of the same node, and between two ranks of different nodes. Each is a
-    pair of latency in seconds and bandwidth in bytes per second. A message of n bytes takes latency + n / bandwidth.
+    pair: the latency in seconds, and the bandwidth in bytes per second. A message of n bytes takes
+    latency + n / bandwidth.
     Returns a float. One rank alone sends nothing.
     Raises ValueError if ranks is not a multiple of nodes.
     """

@@ -2,10 +2,11 @@
 
 Stage 3 of ZeRO also divides the parameters. Between steps each rank has a chunk of every weight. Before a layer's
 forward or backward pass all ranks gather its whole weight from their chunks. Afterwards they free it. So a rank never
-holds more than one whole weight at a time. The price is that each weight is sent once more.
+holds more than one whole weight at a time. The price is that the ranks gather each weight twice in a step, while in
+stages 1 and 2 they gather it only once.
 
 The check runs networks of such layers over several steps, on 1, 2, 3 and 4 virtual ranks and then under mpirun. It
-compares them with one process, counts bytes, and looks for whole weights that outlive the call.
+compares them with one process, counts bytes, and looks for whole weights that are still in memory after a call.
 
 Check it with `mpcourse check e10_gather_layer`. Stuck? `mpcourse hint e10_gather_layer`.
 """
@@ -20,43 +21,43 @@ from mpi4py import MPI
 
 
 def gathered(shard, comm, shape):
-    """The whole weight, of this shape, from all ranks' shards; both functions below may call this, or do without it."""
+    """Return the whole weight, with this shape, from all ranks' shards. Both methods below may call this."""
     raise NotImplementedError("e10_gather_layer: gather all chunks, and leave out the padding")
 
 
 class GatheredLinear(torch.autograd.Function):
     """A linear layer without bias, y = x weight^T. Each rank has one chunk of its weight.
 
-    GatheredLinear.apply(x, shard, comm, shape) calls forward, and autograd calls backward. All ranks call it for the
-    same layers in the same order; there may be forwards without a backward, as in evaluation. Ranks have different
-    examples, and perhaps different numbers of them. x may require a gradient on some ranks and not on others; shard
-    requires one on all of them.
-    comm: an mpi4py communicator; it may have one rank only. Weights and gradients are sent by methods that do not
-    pickle, in x's dtype. Of a weight of n values, padding included, each rank sends (p - 1) / p n to others in forward,
-    p being the number of ranks, and twice that in backward, give or take 256 bytes.
-    Nothing is prefetched: a call gathers its own layer's weight and no other's. Once it has returned, only what it
-    returned and what ctx keeps is in memory.
-    Sums may be in any order: values are compared to 12 digits, those of float32 to 5.
+    GatheredLinear.apply(x, shard, comm, shape) calls forward, and autograd calls backward. All ranks call both for the
+    same layers in the same order. Some forwards have no backward, as in evaluation. Ranks have different examples, and
+    perhaps different numbers of them. x may require a gradient on some ranks and not on others. shard requires a
+    gradient on all ranks.
+    comm: an mpi4py communicator, perhaps of one rank. Send weights and gradients in x's dtype, by methods that do not
+    pickle. If p ranks share a weight of n values, padding included, each rank sends (p - 1) / p n values to others in
+    forward, and twice as many in backward. 256 bytes more or less are allowed.
+    Do not prefetch: a call gathers only its own layer's weight. After a call, only its result and what ctx keeps are in
+    memory.
+    You may sum in any order: the check compares float64 values to 12 digits, and float32 values to 5.
     """
 
     @staticmethod
     def forward(ctx, x, shard, comm, shape):
-        """x times the transposed weight: (examples, out). Once this returns, no whole weight is in memory.
+        """Return x times the transposed weight: (examples, out). Leave no whole weight in memory.
 
         x: (examples, in), this rank's own, contiguous or not. shard: (chunk,), of x's dtype, float32 or float64.
-        shape: (out, in), that of the weight. Its elements, flattened and padded at the end to a multiple of the number
-        of ranks, are cut into chunks of one length; the r-th is the shard of rank r. What padding holds is not defined.
-        What backward needs is kept in ctx: x, the shard, and what is small.
+        shape: the weight's, (out, in). The weight is flattened, padded at its end to a multiple of the number of ranks,
+        and cut into chunks of equal length. Rank r's shard is chunk r. The values of the padding are not defined.
+        Keep in ctx only what backward needs: x, the shard, and small objects.
         """
         raise NotImplementedError("e10_gather_layer: gather the weight, compute, and keep x and the shard")
 
     @staticmethod
     def backward(ctx, grad):
-        """One value for each argument of forward: the gradients of x and of shard, and None for what is no tensor.
+        """Return one value for each argument of forward: the gradients of x and shard, and None for any other argument.
 
-        grad: (examples, out), of y, contiguous or not; it is not changed. The gradient of x is this rank's own: of its
-        own loss. That of shard, (chunk,), is this rank's chunk of the mean, over all ranks, of the gradients of the
-        weight. It is zero where the shard is padding, and has memory of its own, as large as a chunk. Autograd adds it
-        to shard.grad, which backward leaves alone.
+        grad: the gradient of y, (examples, out), contiguous or not. It is not changed.
+        The gradient of x is that of this rank's own loss. The gradient of shard, (chunk,), is this rank's chunk of the
+        mean of all ranks' gradients of the weight. It is zero where the shard is padding, and has memory of its own, as
+        large as a chunk. Autograd adds it to shard.grad, so backward leaves shard.grad alone.
         """
-        raise NotImplementedError("e10_gather_layer: gather the weight again, compute both gradients, and reduce-scatter that of the weight")
+        raise NotImplementedError("e10_gather_layer: gather the weight again, compute both gradients, and reduce-scatter the gradient of the weight")

@@ -6,7 +6,7 @@ have different parts of the sharded parameters, and equal copies of all others, 
 Ranks along the data axis have equal gradients, because the gradients are already averaged.
 
 The check runs this on grids of 1 to 8 virtual ranks, and then under mpirun. It looks at the norm, at the gradients, and
-at which ranks take part in which call.
+at the ranks that take part in each call.
 
 Check it with `mpcourse check e12_clip`. Stuck? `mpcourse hint e12_clip`.
 """
@@ -18,14 +18,15 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 
 
 def clip_grad_norm(data, pipeline, tensor, parameters, sharded, most):
-    """Scale all gradients so that the 2-norm of the whole model's gradient is at most `most`; return the norm before.
+    """Scale all gradients so that the 2-norm of the whole model's gradient is at most `most`, and return the old norm.
 
-    data, pipeline, tensor: this rank's mpi4py communicators, one an axis of the grid. All ranks of the grid call this.
-    parameters: a list of this rank's parameters, float64. A .grad may be None: then it counts as zeros, and stays None;
-    it is None on all ranks that have the parameter. The list may be empty on some pipeline stages.
-    sharded: a list of bools, one a parameter: True where each rank of the tensor axis has another part of it.
+    data, pipeline, tensor: this rank's mpi4py communicators, one for each axis of the grid. All ranks of the grid call
+    this function.
+    parameters: a list of this rank's parameters, float64. A .grad may be None, but then it is None on all ranks that
+    have the parameter. It counts as zeros, and stays None. The list may be empty on some pipeline stages.
+    sharded: a list of bools, one for each parameter: True if each rank of the tensor axis has a different part of it.
     most: a positive float.
-    As torch.nn.utils.clip_grad_norm_, this multiplies every gradient, in place, by most / (norm + 1e-6) where that is
-    less than 1, and leaves them as they are elsewhere. Returns a float, the same on all ranks.
+    Like torch.nn.utils.clip_grad_norm_, this function multiplies every gradient, in place, by most / (norm + 1e-6) if
+    this factor is less than 1, and otherwise changes no gradient. Returns a float, the same on all ranks.
     """
-    raise NotImplementedError("e12_clip: each element once: sharded ones on every tensor rank, others on one; sum over two axes; then the root")
+    raise NotImplementedError("e12_clip: count each element once: sharded on every tensor rank, others on one; sum over two axes; take the root")

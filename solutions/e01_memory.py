@@ -1,7 +1,7 @@
 """Exercise e01: the memory of one training step, to the byte.
 
 The network is that of lesson 01: linear layers with biases, a ReLU after each of them except the last, and
-cross-entropy as the loss. All numbers are float32 (4 bytes) and labels are int64 (8 bytes).
+cross-entropy as the loss. Labels are int64 (8 bytes), and all other numbers are float32 (4 bytes).
 
 `training_bytes([784, 1000, 1000, 10], 100, "adam")` is for a network 784-1000-1000-10 and a batch of 100 images. The
 check builds this network, trains it for one step, and measures what torch really holds.

@@ -1,16 +1,19 @@
 """Exercise e02: one layer over several devices, by columns and by rows.
 
-A Linear layer computes y = x W^T + b, with W of shape (out, in). Over several devices W can be cut
+A Linear layer computes y = x W^T + b, with W of shape (out, in). There are two ways to cut W over several devices:
 
     by outputs, "column parallel":  device i has some of W's rows, and computes some of the outputs
-    by inputs,  "row parallel":     device i has some of W's columns, and computes a part of every output
+    by inputs,  "row parallel":     device i has some of W's columns, and computes a partial sum of every output
 
-(The names come from papers that write y = x A: there A = W^T, and the words are the other way round.)
+(The names come from papers that write y = x A, where A = W^T. So W's rows are A's columns.)
 
-Column parallel, then row parallel: what device i computes first is just what it needs next. Between the two layers
-nothing is exchanged; after them, one sum. This is how the feed-forward block of large transformers is split.
+If a column-parallel layer comes before a row-parallel layer, each device computes in the first layer just what it needs
+in the second. The devices exchange nothing between the two layers, and add their results once after them. The
+feed-forward block of large transformers is split in this way.
 
-`copy(x, device)` is exercise e02_copy's. Check with `mpcourse check e02_column_row`; `mpcourse hint e02_column_row`.
+`copy(x, device)` is the function of exercise e02_copy.
+
+Check it with `mpcourse check e02_column_row`. Stuck? `mpcourse hint e02_column_row`.
 """
 
 from mpcourse import check_this_file
@@ -24,7 +27,7 @@ from mpcourse.split import copy
 
 
 def linear_on(device, weight, bias):
-    """An nn.Linear on `device` that starts from copies of `weight` (out, in) and of `bias` (out,), or has no bias."""
+    """Return an nn.Linear on `device` with copies of `weight` (out, in) and `bias` (out,). bias may be None."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     layer.weight = nn.Parameter(weight.detach().clone())
     if bias is not None:
@@ -35,22 +38,22 @@ def linear_on(device, weight, bias):
 class ColumnParallelLinear(nn.Module):
     """`linear` (an nn.Linear with bias) with its outputs spread evenly over devices.
 
-    self.parts[i] is on devices[i] from the start. It has a copy of the i-th share of the outputs, in order, and is
-    trained like `linear`. In forward x goes once to each other device, and nothing else is copied.
+    self.parts[i] is on devices[i] from the start. It has copies of the weights and biases of the i-th share of the
+    outputs, in order, and is trained like `linear`. forward copies x once to each other device, and nothing else.
     """
 
     def __init__(self, linear, devices):
         super().__init__()
         self.devices = devices
         share = linear.out_features // len(devices)  # the check uses numbers that divide
-        # solution: set self.parts to an nn.ModuleList of one linear_on(...) a device, with `share` outputs each
+        # solution: set self.parts to an nn.ModuleList of one linear_on(...) for each device, with `share` outputs each
         weights, biases = linear.weight.split(share, dim=0), linear.bias.split(share)
         self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
         # end of solution
 
     def forward(self, x):
-        """x: (batch, in) on devices[0]. Returns a list: on device i a tensor (batch, share)."""
-        # solution: return the list of what each part computes, each on its own device
+        """Return a list of tensors (batch, share), the i-th on devices[i]. x: (batch, in) on devices[0]."""
+        # solution: return the list of the parts' results, each on its own device
         return [part(copy(x, device)) for part, device in zip(self.parts, self.devices)]
         # end of solution
 
@@ -58,22 +61,23 @@ class ColumnParallelLinear(nn.Module):
 class RowParallelLinear(nn.Module):
     """`linear` (an nn.Linear with bias) with its inputs spread evenly over devices.
 
-    self.parts[i] is on devices[i] from the start. It has a copy of the i-th share of the inputs, in order, and is
-    trained like `linear`; all parts together have one bias. In forward each result goes once to devices[0].
+    self.parts[i] is on devices[i] from the start. It has a copy of the weights of the i-th share of the inputs, in
+    order, and is trained like `linear`. All parts together have one bias. forward copies the result of each part on
+    another device once to devices[0].
     """
 
     def __init__(self, linear, devices):
         super().__init__()
         self.devices = devices
         share = linear.in_features // len(devices)
-        # solution: set self.parts to an nn.ModuleList of one linear_on(...) a device, with `share` inputs each
+        # solution: set self.parts to an nn.ModuleList of one linear_on(...) for each device, with `share` inputs each
         weights = linear.weight.split(share, dim=1)
-        biases = [linear.bias] + [None] * (len(devices) - 1)  # once: the parts are added up
+        biases = [linear.bias] + [None] * (len(devices) - 1)  # only one, because the parts' results are added
         self.parts = nn.ModuleList(linear_on(d, w, b) for d, w, b in zip(devices, weights, biases))
         # end of solution
 
     def forward(self, xs):
-        """xs: a list as ColumnParallelLinear returns it. Returns (batch, out) on devices[0]."""
-        # solution: return the sum of what the parts compute, on devices[0]
+        """Return (batch, out) on devices[0]. xs: a list such as ColumnParallelLinear returns."""
+        # solution: return the sum of the parts' results, on devices[0]
         return sum(copy(part(x), self.devices[0]) for part, x in zip(self.parts, xs))
         # end of solution

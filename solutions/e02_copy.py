@@ -1,7 +1,8 @@
 """Exercise e02: a copy to another device that autograd sees.
 
-Chainer's `F.copy(x, device)` is all that splitting a model needs: it puts a tensor on another device, and brings its
-gradient back to where the tensor was. torch has it inside of `Tensor.to`. Here you write it, both ways.
+To split a model over devices, you need only one new operation, Chainer's `F.copy(x, device)`. Its forward copies a
+tensor to another device, and its backward copies the gradient back to the tensor's own device. In torch, `Tensor.to`
+does both. Here you write forward and backward yourself.
 
 A `torch.autograd.Function` is an operation with a backward of your own:
 
@@ -11,14 +12,17 @@ A `torch.autograd.Function` is an operation with a backward of your own:
             return 2 * x
 
         @staticmethod
-        def backward(ctx, gradient):    # the gradient of the result -> one for each argument of forward,
-            return 2 * gradient         # None for what is no tensor
+        def backward(ctx, gradient):    # gradient: of the result. Return one gradient for each argument of forward,
+            return 2 * gradient         # and None for an argument that is not a tensor.
 
     y = Double.apply(x)
 
-Inside of forward and backward autograd is off: `.to` there moves numbers, and no more. Outside of them it is torch's
-own copy, with torch's own backward, and not yours.
-The check runs on virtual GPUs. Check it with `mpcourse check e02_copy`. Stuck? `mpcourse hint e02_copy`.
+Inside forward and backward, autograd is off, and `.to` only copies numbers. Outside of them, autograd differentiates
+`.to` with torch's own backward, and not with yours.
+
+The check runs on virtual GPUs.
+
+Check it with `mpcourse check e02_copy`. Stuck? `mpcourse hint e02_copy`.
 """
 
 from mpcourse import check_this_file
@@ -45,11 +49,11 @@ class Copy(torch.autograd.Function):
 
 
 def copy(x, device):
-    """`x` on `device`, differentiable; `x` itself, without any copy, where it already is there.
+    """Return a differentiable copy of `x` on `device`, or `x` itself, without a copy, if `x` is already there.
 
-    x: a tensor on any device, of any shape and dtype. device: a torch.device, or its name: "vgpu:1".
-    Forward makes one copy, backward one, each straight from device to device. Numbers and dtype stay as they are, those
-    of gradients too. x stays where it is.
+    x: a tensor on any device, of any shape and dtype. device: a torch.device, or its name, such as "vgpu:1".
+    Forward makes one copy, and backward makes one, each directly from one device to the other. Neither of them
+    changes values or dtype. x itself stays on its device.
     """
     # solution: return x itself if it is on device already, else Copy.apply(...)
     device = torch.device(device)

@@ -1,6 +1,6 @@
 """Exercise e02: Chainer's MLP of 2015, split over two devices.
 
-Four blocks of half the width, two on each device:
+The network has four blocks of half the width, two on each device:
 
             device0                     device1
     x  ->   first0(x)                   first1(x)
@@ -12,8 +12,10 @@ Four blocks of half the width, two on each device:
               |                       /
             second0(...) + second1(...)                            on device0 only
 
-`copy(x, device)` is exercise e02_copy's: differentiable, and nothing where x already is there.
-The check compares with the same network on one device. `mpcourse check e02_parallel_mlp`, `mpcourse hint ...`.
+`copy(x, device)` is the function of exercise e02_copy. It is differentiable, and returns x itself if x is already on
+the device. The check compares your network with the same network on one device.
+
+Check it with `mpcourse check e02_parallel_mlp`. Stuck? `mpcourse hint e02_parallel_mlp`.
 """
 
 from mpcourse import check_this_file
@@ -43,9 +45,12 @@ class ParallelMLP(nn.Module):
         self.second1 = block(n_units, n_units // 2, n_out).to(device1)
 
     def forward(self, x):
-        """x: (batch, n_in) on device0. Returns (batch, n_out) on device0. Four copies, no more."""
-        # solution: return the sum of second0 and second1 on device0, after both have seen relu of the first two's sum
-        x1 = copy(x, self.device1)  # before device0 gets work: a copy waits for what is in its source's queue
+        """Return the network's output, (batch, n_out) on device0, with four copies and no more.
+
+        x: (batch, n_in) on device0.
+        """
+        # solution: apply relu to the sum of first0 and first1, then return the sum of second0 and second1, on device0
+        x1 = copy(x, self.device1)  # before device0 gets work, because a copy waits for its source's queue
         z0 = self.first0(x)
         z1 = self.first1(x1)
         h0 = F.relu(z0 + copy(z1, self.device0))

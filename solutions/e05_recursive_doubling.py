@@ -1,12 +1,14 @@
 """Exercise e05: recursive doubling, the all-reduce for short arrays.
 
-The ring sends few bytes, and needs 2 (p - 1) steps. Where x is short, steps are what costs. Here every rank exchanges
-all of x with one other rank, and both add what they got. In the first round that is the neighbour: 0 with 1, 2 with 3.
-Then both hold the sum of two, and the next round goes twice as far: 0 with 2, 1 with 3. After k rounds each rank holds
-the sum of 2^k ranks. So 8 ranks need 3 rounds, where the ring needs 14 steps.
+The ring sends few bytes, but needs 2 (p - 1) steps. If x is short, the number of steps determines the time. Here every
+rank exchanges all of x with one other rank in each round, and both add what they receive. In the first round neighbours
+exchange: 0 with 1, 2 with 3. Then both have the sum of two ranks. The next round reaches twice as far: 0 exchanges with
+2, and 1 with 3. After k rounds each rank has the sum of 2^k ranks. So 8 ranks need 3 rounds, and the ring needs 14
+steps.
 
-Where the number of ranks is no power of two, some are too many. Let q be the largest power of two that is not above p.
-The p - q ranks too many first give their x away, each to another one of the q, and get the sum from it in the end.
+Let q be the largest power of two that is not above p, the number of ranks. If p is not a power of two, there are p - q
+ranks too many, the extra ranks. Each extra rank first sends its x to one of the q ranks, a different one for each, and
+receives the sum from this rank at the end.
 
 The check runs this on 1, 2, 3, 4, 7 and 8 virtual ranks, counts bytes and messages, and then runs it under mpirun.
 
@@ -22,19 +24,21 @@ import numpy as np
 
 
 def recursive_doubling_allreduce(comm, x):
-    """Sum x over all ranks, in place, by exchanging all of x with one rank a round.
+    """Sum x over all ranks, in place, by exchanging all of x with one rank in each round.
 
-    comm: an mpi4py communicator. Every rank calls this function, also if there is only one. Any number of ranks.
-    x: a one-dimensional numpy array of any dtype that adds, of any length. Same length and dtype on all ranks.
-    Of q ranks, a power of two, each sends log2(q) messages of all of x. Each rank too many sends one, and is sent one.
+    comm: an mpi4py communicator of any number of ranks. Every rank calls this function, even if there is only one.
+    x: a one-dimensional numpy array of any length, and of any dtype that can be added. Length and dtype are the same on
+    all ranks.
+    In the rounds, each of the q ranks sends log2(q) messages, and each message is all of x. Each extra rank sends one
+    message and receives one.
     Returns nothing.
     """
-    # solution: ranks too many give theirs away; the others exchange with rank ^ 1, rank ^ 2, rank ^ 4, ...; give back
+    # solution: take x from an extra rank; exchange with rank ^ 1, rank ^ 2, rank ^ 4, ...; give the sum back
     q = 1
     while 2 * q <= comm.size:
         q *= 2
     landing = np.empty_like(x)
-    if comm.rank >= q:  # too many: the partner works for both
+    if comm.rank >= q:  # an extra rank, whose partner works for both
         comm.Send(x, comm.rank - q)
         comm.Recv(x, comm.rank - q)
         return

@@ -1,13 +1,15 @@
 """Exercise e05: the ring all-reduce.
 
-Every rank has an array x, all of one length. Afterwards every rank's x is the sum of all of them, number by number.
-Ranks stand in a circle and talk to their neighbours only: send to rank + 1, receive from rank - 1.
+Every rank has an array x, with the same length on all ranks. Afterwards every rank's x is the elementwise sum of all
+these arrays. The ranks form a circle, and each talks only to its neighbours: it sends to rank + 1 and receives from
+rank - 1.
 
-x is cut into as many chunks as there are ranks. For p - 1 steps each rank sends one chunk, receives another one, and
-adds that to its own: then each rank holds one chunk that is complete. For p - 1 more steps complete chunks go round.
-All ranks send in every step, so that all links are busy.
+Each of the p ranks cuts its x into p chunks. For p - 1 steps each rank sends one chunk, receives another one, and adds
+what it received to its own x. Then each rank has one finished chunk, which is the sum over all ranks. For p - 1 more
+steps the finished chunks go round the circle. All ranks send in every step, so all links are busy.
 
-Each rank sends 2 (p - 1) messages of a p-th of x: about twice x, however many ranks there are. No way needs less.
+Each rank sends 2 (p - 1) messages, and each message is a p-th of x. Together they are about twice as long as x, however
+many ranks there are. No algorithm sends less.
 
 The check runs this on 1, 2, 3, 4 and 7 virtual ranks, counts bytes and messages, and then runs it under mpirun.
 
@@ -25,15 +27,15 @@ import numpy as np
 def ring_allreduce(comm, x):
     """Sum x over all ranks, in place, by messages between neighbours in the circle.
 
-    comm: an mpi4py communicator. Every rank calls this function, also if there is only one.
-    x: a one-dimensional numpy array of any dtype that adds, of any length: it need not divide into equal chunks, and
-    may have fewer numbers than there are ranks, or none. Same length and dtype on all ranks.
+    comm: an mpi4py communicator. Every rank calls this function, even if there is only one.
+    x: a one-dimensional numpy array of any length, and of any dtype that can be added. x need not divide into equal
+    chunks, and may have fewer elements than there are ranks, or none. Length and dtype are the same on all ranks.
     Returns nothing.
     """
-    # solution: p - 1 steps that add up, p - 1 steps that copy; each passes one chunk to the next rank
+    # solution: run p - 1 steps that add, then p - 1 steps that copy; in each step pass one chunk to the next rank
     p, rank = comm.size, comm.rank
-    chunks = np.array_split(x, p)  # views of x: what is written into a chunk is in x
-    landing = np.empty_like(chunks[0])  # the first is the longest
+    chunks = np.array_split(x, p)  # views of x, so a write to a chunk changes x
+    landing = np.empty_like(chunks[0])  # no chunk is longer than the first
     right, left = (rank + 1) % p, (rank - 1) % p
     for step in range(p - 1):
         mine, theirs = chunks[(rank - step) % p], chunks[(rank - step - 1) % p]

@@ -20,12 +20,12 @@ if __name__ == "__main__":  # up here, so that all code below runs under the che
 def staleness(history):
     """Return for each push how many other pushes were applied since its worker took the weights.
 
-    history: a list of (kind, worker), in the order in which the server saw them. kind is "pull" or "push", worker a
-    whole number, not negative. It is not changed.
+    history: a list of (kind, worker), in the order in which the server saw them. kind is "pull" or "push", and
+    worker is a whole number, 0 or more. The list is not changed.
     Returns a list or tuple of ints, one for each push, in the order of the pushes. An empty history gives [].
 
-    A worker may pull twice before it pushes. Then its last pull counts. It may also push twice after one pull. Then its
-    own earlier push counts as well, because it changed the weights.
+    A worker may pull twice before it pushes. Then its last pull counts. A worker may also push twice after one pull.
+    Then the second push counts the first one as well, because the first one changed the weights.
     If p workers all pull, and then all push, the result is 0, 1, ..., p - 1.
     Raises ValueError, with the worker's number in its text, if a worker pushes that has never pulled.
     """

@@ -8,7 +8,7 @@ norm of its weights. For a weight w with gradient g and velocity v (which is 0 a
     v     = momentum * v + lr * trust * (g + weight_decay * w)
     w     = w - v
 
-||w|| is the root of the sum of the squares of all numbers in w. Each w has its own trust.
+||w|| is the square root of the sum of the squares of all numbers in w. Each w has its own trust.
 
 Check it with `mpcourse check e09_lars`. Stuck? `mpcourse hint e09_lars`.
 """
@@ -39,7 +39,7 @@ class LARS(torch.optim.Optimizer):
 
         trust is 1 for parameters with fewer than two dimensions (biases), and wherever the formula would give 0 or
         divide by 0, because weights of zeros must be able to change. A parameter whose .grad is None stays as it is.
-        p.grad keeps its numbers.
+        p.grad is not changed.
         """
         # solution: compute the trust and the velocity of each parameter of each group, and update it
         for group in self.param_groups:

@@ -5,8 +5,9 @@ the squares of all its numbers) is on average
 
     |G|^2 + S / B
 
-where S is the trace of the covariance of single examples' gradients. While S / B is larger than |G|^2, a larger batch
-makes a better step. Beyond B = S / |G|^2, the noise scale, it hardly does (McCandlish et al. 2018).
+where S is the trace of the covariance matrix of single examples' gradients. As long as S / B is larger than |G|^2, a
+larger batch makes a better step. Beyond B = S / |G|^2, the noise scale, a larger batch hardly helps (McCandlish et al.
+2018).
 
 Ranks that train together have gradients of two batch sizes anyway. Before they average, each rank has a gradient of its
 own `examples` examples. Afterwards all have the gradient of examples * ranks. Two sizes give two equations, which

@@ -23,9 +23,10 @@ def learning_rate(step, steps_per_epoch, batch, base_batch, base_rate, warmup_ep
 
     step: the step's number, 0 for the first. If there is a warm-up, step 0 has exactly base_rate. steps_per_epoch: int.
     batch: the number of examples in a batch. base_rate: the right rate for batches of base_batch examples.
-    warmup_epochs: int, the length of the warm-up. The first step after it has the peak; with 0, this is step 0.
-    milestones: an ascending list of epochs, none of them within the warm-up. The first step of such an epoch is the
-    first step with a tenth of the rate before.
+    warmup_epochs: int, the length of the warm-up. The first step after it has the peak. If warmup_epochs is 0, this
+    is step 0.
+    milestones: an ascending list of epochs, none of them within the warm-up. From the first step of such an
+    epoch on, the rate is a tenth of the rate before.
 
     learning_rate(step, 100, 1024, 256, 0.1, 5, [30, 60]) is 0.1 in step 0, 0.25 in step 250, 0.4 from step 500 to step
     2999, and 0.04 in step 3000.

@@ -19,20 +19,21 @@ from mpi4py import MPI
 
 
 def reduce_scatter_gradients(comm, gradients, shapes):
-    """Return this rank's chunk of the mean, over all ranks, of their flat buffers of gradients: a tensor (chunk,).
+    """Average the flat gradient buffers of all ranks, and return this rank's chunk of the mean: a tensor (chunk,).
 
     comm: an mpi4py communicator, perhaps of one rank. Each of its ranks calls this function.
     gradients: a list of this rank's gradients, one for each parameter: tensors of one dtype, float32 or float64,
     contiguous or not. A gradient is None where backward did not reach the parameter, and then counts as zeros. Ranks
-    may have None in different places; each has one gradient at least. The gradients keep their values and their memory.
-    shapes: a list of torch.Size, the shapes of all parameters, also (); the same on all ranks.
+    may have None in different places; each has at least one gradient. The gradients keep their values and their memory.
+    shapes: the shapes of all parameters, a list of torch.Size, the same on all ranks. A shape may be ().
     The flat buffer holds the gradients, each flattened, in the order of the list. It is padded with zeros at its end to
     the next multiple of the number of ranks, and cut into chunks of one length, `chunk`. Rank r gets the r-th chunk.
-    The result has the gradients' dtype, and memory of its own for `chunk` elements and no more. On the last ranks it
-    may be padding alone, which is zero. Nothing else of a call stays in memory: no buffer is kept for the next one.
-    Each rank sends (p - 1) / p of the buffer to others, padding included, p being the number of ranks; 256 bytes more
-    are allowed. Messages between two ranks and MPI's collective calls are both allowed, by methods that do not pickle.
-    Sums may be in any order: values are compared to 13 digits, those of float32 to 6.
+    The result has the gradients' dtype, and memory of its own for `chunk` elements and no more. On the last ranks the
+    result may be all padding, which is zero. After a call, nothing but its result stays in memory: do not keep a buffer
+    for the next call.
+    With p ranks, each rank sends (p - 1) / p of the buffer to others, padding included. 256 bytes more are allowed. You
+    may use messages between two ranks or MPI's collective calls, but only methods that do not pickle.
+    You may sum in any order: the check compares float64 values to 13 digits, and float32 values to 6.
     """
     # solution: lay all gradients out in a padded buffer of zeros, reduce-scatter it, and divide
     length = sum(shape.numel() for shape in shapes)

@@ -1,4 +1,4 @@
-"""Exercise e12: a message that autograd sees, as ChainerMN's functions.send and functions.recv.
+"""Exercise e12: a message that autograd sees, like ChainerMN's functions.send and functions.recv.
 
 A model's layers are on several ranks. In the forward pass an activation travels from rank to rank, and in the backward
 pass its gradient travels back. Each rank's autograd knows only its own rank's part. So send and recv are operations
@@ -21,11 +21,11 @@ import torch
 
 
 class Send(torch.autograd.Function):
-    """Forward: x goes to `rank`. Backward: the gradient of x comes from there."""
+    """Send x to `rank` in forward, and receive the gradient of x from `rank` in backward."""
 
     @staticmethod
     def forward(ctx, x, comm, rank, tag):
-        """Send x; return the number 0, a new tensor of shape (). What backward needs is kept as attributes of ctx."""
+        """Send x, and return a new tensor 0 of shape (). Keep what backward needs as attributes of ctx."""
         # solution: send x to `rank` with this tag, and return 0
         ctx.peer = comm, rank, tag
         comm.send(x.detach().numpy(), rank, tag)
@@ -34,7 +34,7 @@ class Send(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient_of_delegate):
-        """One value for each argument of forward: the gradient of x, and None for what is no tensor."""
+        """Return one value for each argument of forward: the gradient of x, and None for any other argument."""
         # solution: receive the gradient of x, which the recv of the other rank sends
         comm, rank, tag = ctx.peer
         return torch.from_numpy(comm.recv(None, rank, tag)), None, None, None
@@ -42,11 +42,11 @@ class Send(torch.autograd.Function):
 
 
 class Recv(torch.autograd.Function):
-    """Forward: a tensor comes from `rank`. Backward: its gradient goes there."""
+    """Receive a tensor from `rank` in forward, and send its gradient to `rank` in backward."""
 
     @staticmethod
     def forward(ctx, anchor, comm, rank, tag):
-        """Receive. anchor: a tensor that requires a gradient: an operation without such an input has no backward."""
+        """Receive and return a tensor. anchor requires a gradient: without such an input, autograd skips backward."""
         # solution: receive what `rank` sends with this tag
         ctx.peer = comm, rank, tag
         return torch.from_numpy(comm.recv(None, rank, tag))
@@ -54,7 +54,7 @@ class Recv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        """One value for each argument of forward; the anchor needs no gradient: None."""
+        """Return one value for each argument of forward. It is None for the anchor, which needs no gradient."""
         # solution: send the gradient to where the tensor came from
         comm, rank, tag = ctx.peer
         comm.send(gradient.numpy(), rank, tag)
@@ -66,17 +66,17 @@ def send(x, comm, rank, tag=0):
     """Send x to `rank`, which calls recv with the same tag. Returns a delegate.
 
     x: a tensor that requires a gradient, of any shape, float32 or float64, contiguous or not. It is not changed.
-    comm: an mpi4py communicator. rank: another one than this. tag: an int.
-    The delegate is a tensor of shape () with the value 0 and x's dtype, part of x's graph: delegate.backward(), or that
-    of a sum with the delegate in it, waits for the gradient of x, which `rank` sends back with the same tag.
+    comm: an mpi4py communicator. rank: the number of another rank. tag: an int.
+    The delegate is a tensor of shape () with the value 0 and x's dtype, and is part of x's graph. The backward of the
+    delegate, or of a sum that contains it, waits for the gradient of x, which `rank` sends back with the same tag.
     """
     return Send.apply(x, comm, rank, tag)
 
 
 def recv(comm, rank, tag=0):
-    """What `rank` sends by send(x, comm, this rank, tag): a tensor of the same shape, dtype and values.
+    """Return what `rank` sends by send(x, comm, this rank, tag): a tensor with x's shape, dtype and values.
 
-    The result requires a gradient. In backward its gradient is sent to `rank`, with the same tag. Messages from
-    other ranks, or with other tags, are left for the calls that wait for them; this holds in backward, too.
+    The result requires a gradient. Backward sends its gradient to `rank`, with the same tag. Both forward and backward
+    leave messages from other ranks, or with other tags, for the calls that wait for them.
     """
     return Recv.apply(torch.zeros((), requires_grad=True), comm, rank, tag)

@@ -2,8 +2,8 @@
 
 Sequences have different lengths. In a batch they are padded to one length, and padding has no loss. The loss of the
 batch is the mean over all its tokens. Here the batch is spread over ranks, and each rank has its share in micro-batches
-with different numbers of tokens. The mean of the micro-batches' means is another loss, in which each token of a short
-micro-batch counts more.
+with different numbers of tokens. The mean of the micro-batches' means is a different loss, in which each token of a
+short micro-batch counts more.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, and then under mpirun, and looks at gradients and at the loss.
 
@@ -26,17 +26,17 @@ def gradients_of_token_mean(comm, model, microbatches):
     """Set each p.grad to the gradient of the mean loss over all tokens of all ranks, and return this mean loss.
 
     comm: an mpi4py communicator. All its ranks call this function; it may have one rank only.
-    model: a torch.nn.Module, the same on all ranks. Every parameter needs a gradient, and its .grad is None. Layers may
-    share a parameter. The model stays in its mode (train or eval).
+    model: a torch.nn.Module, the same on all ranks. Every parameter requires a gradient, and its .grad is None. Layers
+    may share a parameter. The model stays in its mode (train or eval).
     microbatches: this rank's list of (x, target). x has n places, model(x) has the shape (n, classes), and target has
     the shape (n,) and dtype int64: the class of the token in each place, or IGNORED where the place is padding. Logits
     of one place may depend on the other places of x. The loss of a token is the cross-entropy of its logits and its
     class (F.cross_entropy).
     A rank may have more micro-batches than another, or none. A micro-batch may be all padding. All ranks together have
-    one token at least.
-    Each rank runs its own micro-batches, one after the other, each forward and backward: memory holds the activations
-    of one.
-    Returns a float, the same on all ranks. Afterwards every parameter has a gradient, the same on all ranks, also on a
+    at least one token.
+    Each rank runs its own micro-batches one after the other, each forward and then backward, so that memory holds the
+    activations of one micro-batch only.
+    Returns a float, the same on all ranks. Afterwards every parameter has a gradient, the same on all ranks, even on a
     rank without micro-batches.
     """
     # solution: count the tokens of all ranks first, sum losses in place of means, and sum gradients over ranks
