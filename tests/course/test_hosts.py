@@ -1,7 +1,6 @@
 """Several machines, really: hosts with an sshd and a link each. What the doctor says of them, sound and broken."""
 
 import json
-import math
 import os
 import platform
 import re
@@ -389,10 +388,4 @@ def test_what_was_measured_is_there_with_its_machine_and_setting(monkeypatch):
 def test_lesson_08_says_what_two_hosts_took():
     runs = {record["what"]: record["runs"] for record in as_measured()["records"]}
     near, far = (mean_of(runs[f"{place}: a step, flat"]) for place in ("one host", "two hosts"))
-    on_this_link = 1e3 * predicted(2, 1e6 * runs["two hosts: bandwidth"][0])
-    assert not unsaid(
-        "08_scaling",
-        f"{far.mean - near.mean:.1f} ms (standard error {math.hypot(far.error, near.error):.1f}), "
-        f"where {1e3 * predicted(2):.1f} were predicted with the bandwidth that we assumed, and {on_this_link:.1f}",
-        f"needed {near.mean:.1f} ms a step, and on two hosts {far.mean:.1f}",
-    )
+    assert not unsaid("08_scaling", f"the {far.mean - near.mean:.1f} ms that the link adds")
