@@ -1,8 +1,9 @@
-"""What the lessons say in words."""
+"""What the lessons say in words, and what their cells print."""
 
 import re
 
 import jupytext
+import nbformat
 
 from tests.conftest import ROOT
 
@@ -18,4 +19,11 @@ def prose(path):
 def unsaid(lesson, *phrases):
     """Those of the phrases that a lesson's running text has not, wherever its lines end."""
     text = " ".join(prose(ROOT / "lessons" / "src" / f"{lesson}.py").split())
+    return [phrase for phrase in phrases if phrase not in text]
+
+
+def unprinted(lesson, *phrases):
+    """Those of the phrases that no cell of a lesson prints."""
+    cells = nbformat.read(ROOT / "lessons" / f"{lesson}.ipynb", as_version=4).cells
+    text = "\n".join(output.get("text", "") for cell in cells for output in cell.get("outputs", []))
     return [phrase for phrase in phrases if phrase not in text]

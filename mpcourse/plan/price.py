@@ -147,9 +147,9 @@ class Pricing:
         states = {kind: nbytes for kind, nbytes in states.items() if kind not in ON_HOST[c.offload]}
         # In ZeRO's stage 3, also the weights of a whole layer: the one whose tensors are in use, with the next in
         # flight. Where weights come from the host, also this layer's gradient, until it has been copied there.
-        a_layers = own.gathered if c.zero == 3 or c.offload == "parameters" else 0.0
-        a_layers += gradient if c.offload == "parameters" else 0.0
-        gathered = [a_layers * n for n in run.largest]
+        of_layer = own.gathered if c.zero == 3 or c.offload == "parameters" else 0.0
+        of_layer += gradient if c.offload == "parameters" else 0.0
+        gathered = [of_layer * n for n in run.largest]
         whole = sum(states.values())
         weight = 0.0 if c.offload == "parameters" else own.weight
         frozen = [weight * n / (d if c.zero == 3 else 1) for n in run.frozen]

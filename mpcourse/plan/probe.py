@@ -298,10 +298,9 @@ class Probe:
             return block(*args, **kwargs)
 
         contexts = partial(create_selective_checkpoint_contexts, _SAVED, allow_cache_entry_mutation=True)
+        again = partial(checkpoint, once, use_reentrant=False, context_fn=contexts)
         try:
-            cost = self._measured(partial(checkpoint, once, use_reentrant=False, context_fn=contexts), args, kwargs)[
-                0
-            ].cost
+            cost = self._measured(again, args, kwargs)[0].cost
         except (RuntimeError, TypeError, ValueError):
             return known
         return known.selective(cost.backward, cost.held, cost.working)

@@ -17,8 +17,8 @@ class Software:
     whole_node: ZeRO's stage 3 gathers over all cards of a node, each for its share; otherwise along one ring, at the
     rate of one card.
     interleaved: the least number of stages with which a pipeline may have several parts of the model on each.
-    slowed: by which part of the time of messages that are sent beside computing, computing takes longer. Kernels that
-    send occupy multiprocessors; 20 of an H100's 132 where little is sent by cards (DeepSeek-AI 2024, section 3.2.2).
+    slowed: computing takes longer by this part of the time of messages that are sent beside it, because kernels that
+    send occupy multiprocessors: 20 of an H800's 132 (DeepSeek-AI 2024, DeepSeek-V3, section 3.2.2).
     equal: all stages have equally many layers of the most frequent kind; otherwise the slowest stage is made as fast as
     possible.
     """

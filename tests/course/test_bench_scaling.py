@@ -306,10 +306,14 @@ def test_lesson_08_says_what_the_measurement_found():
     def speed(ranks, threads, bound, side="ours"):
         return medians_of["weak", ScalingCase(ranks, threads, bound), side]
 
-    free, crowded = speed(2, 1, True), ScalingCase(2, 2, False)
+    one, free, crowded = speed(1, 1, True, "alone"), speed(2, 1, True), ScalingCase(2, 2, False)
     runs = [r.examples_per_second for r in rows if (r.kind, r.case, r.side) == ("weak", crowded, "ours")]
+    never, together = ([speed(ranks, 1, True, side) / one for ranks in (2, 3)] for side in ("alone", "ours"))
     assert not unsaid(
         "08_scaling",
+        f"falls from {never[0]:.2f} to {never[1]:.2f}, and that of ranks that train together from {together[0]:.2f} to "
+        f"{together[1]:.2f}",
+        f"a single rank is {100 * (1 - speed(1, 1, True) / one):.0f} % slower with the all-reduce than without it",
         f"take {free / speed(*crowded):.1f} times as long as with one thread each "
         f"({free / max(runs):.1f} to {free / min(runs):.1f} in individual runs)",
         f"Four ranks take {speed(4, 1, True) / speed(4, 2, False):.0f} times as long",

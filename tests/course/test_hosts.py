@@ -1,6 +1,7 @@
 """Several machines, really: hosts with an sshd and a link each. What the doctor says of them, sound and broken."""
 
 import json
+import math
 import os
 import platform
 import re
@@ -25,7 +26,7 @@ from mpcourse.studies.compare import mean_of
 from tests.conftest import ROOT, started_here
 from tests.hosts import Host, hosts, not_allowed
 from tests.hosts_forks import STARTER, forks
-from tests.lesson_prose import unsaid
+from tests.lesson_prose import unprinted, unsaid
 
 on_hosts = pytest.mark.skipif(bool(not_allowed()), reason=not_allowed())
 nft = pytest.mark.skipif(not shutil.which("nft"), reason="nft not found: apt-get install nftables")
@@ -388,4 +389,12 @@ def test_what_was_measured_is_there_with_its_machine_and_setting(monkeypatch):
 def test_lesson_08_says_what_two_hosts_took():
     runs = {record["what"]: record["runs"] for record in as_measured()["records"]}
     near, far = (mean_of(runs[f"{place}: a step, flat"]) for place in ("one host", "two hosts"))
-    assert not unsaid("08_scaling", f"the {far.mean - near.mean:.1f} ms that the link adds")
+    on_this_link = 1e3 * predicted(2, 1e6 * runs["two hosts: bandwidth"][0])
+    added, error = far.mean - near.mean, math.hypot(far.error, near.error)
+    assert not unsaid("08_scaling", f"the {added:.1f} ms that the link adds")
+    assert not unprinted(
+        "08_scaling",
+        f"a step takes {near.mean:.1f} ms on one host and {far.mean:.1f} ms on two",
+        f"the link adds {added:.1f} +- {error:.1f} ms; predicted with 118 MB/s: {1e3 * predicted(2):.1f} ms",
+        f"{runs['two hosts: bandwidth'][0]:.1f} MB/s: {on_this_link:.1f} ms",
+    )
