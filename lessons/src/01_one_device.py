@@ -38,8 +38,8 @@ from mpcourse import plot
 from mpcourse.data import course_text, digits, draw_batch
 from mpcourse.models import mlp
 from mpcourse.models.gpt import GPT2, SMALL, gpt, token_loss
-from mpcourse.one_device.step_memory import measure_step
-from mpcourse.one_device.training import train
+from mpcourse.models.step_memory import measure_step
+from mpcourse.models.training import train
 from mpcourse.studies.compare import difference, mean_of
 from mpcourse.virtual import GPUS, busy, virtual_gpus
 

@@ -6,6 +6,13 @@ Formulas: Thakur, Rabenseifner & Gropp 2005, and Patarasuk & Yuan 2009 for the r
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from mpcourse.virtual.specs import Link
+
+# Inside a node, NCCL's all-reduce reaches this part of a link's bandwidth, and takes so many seconds per message. Both
+# come from the measurements in `mpcourse.data.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network is
+# assumed to reach its whole bandwidth, because we know of no measurement with a card for each GPU.
+REACHED = {"NVLink 3": (0.70, 10e-6), "NVLink 4": (0.85, 4e-6)}
+
 
 class Cost(NamedTuple):
     """The time of a message and of an addition: the parameters of the formulas.
@@ -18,6 +25,15 @@ class Cost(NamedTuple):
     alpha: float
     beta: float
     gamma: float = 0.0
+
+
+def of_link(link: Link) -> Cost:
+    """Return what a message of NCCL's rings costs over a link.
+
+    link: between any two neighbours of the ring.
+    """
+    part, latency = REACHED.get(link.name, (1.0, link.latency))
+    return Cost(latency, 1 / (link.bandwidth * part))
 
 
 def _naive(p: int, n: float, c: Cost) -> float:

@@ -1,6 +1,6 @@
 """Several ways to cut one training at once: data x pipeline x tensor parallelism on a grid of ranks.
 
-Read `grid.py` first, then `tensor_parallel.py`, `clip.py` and `training.py`.
+Read `grid.py` first, then `clip.py` and `training.py`. `mpcourse.tensor_parallel` has the layers.
 
     from mpcourse.grid import Grid
     from mpcourse.virtual import run
@@ -11,7 +11,6 @@ Read `grid.py` first, then `tensor_parallel.py`, `clip.py` and `training.py`.
 
 from mpcourse.grid.clip import clip_grad_norm, global_norm
 from mpcourse.grid.grid import AXES, ORDER, Grid
-from mpcourse.grid.tensor_parallel import ParallelAttention, ParallelMLP, copy_in, sharded_parameters, sum_out
 from mpcourse.grid.traffic import AxisTraffic, traffic_by_axis
 from mpcourse.grid.training import GridTrainer, StepResult
 from mpcourse.grid.transformer import Shape, stage, transformer
@@ -22,16 +21,11 @@ __all__ = [
     "AxisTraffic",
     "Grid",
     "GridTrainer",
-    "ParallelAttention",
-    "ParallelMLP",
     "Shape",
     "StepResult",
     "clip_grad_norm",
-    "copy_in",
     "global_norm",
-    "sharded_parameters",
     "stage",
-    "sum_out",
     "traffic_by_axis",
     "transformer",
 ]

@@ -10,10 +10,10 @@ from mpcourse.data_parallel import create_communicator, spread_not_finite
 from mpcourse.data_parallel.parameters import optimizer_tensors
 from mpcourse.grid.clip import clip_grad_norm
 from mpcourse.grid.grid import Grid
-from mpcourse.grid.tensor_parallel import sharded_parameters
 from mpcourse.pipeline.ranks import PipelineRank
 from mpcourse.pipeline.schedule import Schedule
 from mpcourse.pipeline.stage import Loss
+from mpcourse.tensor_parallel import sharded_parameters
 
 
 @dataclass(frozen=True)

@@ -4,31 +4,23 @@ import torch
 from torch import nn
 
 from mpcourse.common.comm import Comm
-from mpcourse.grid.tensor_parallel import ParallelAttention, ParallelMLP
 from mpcourse.models.gpt import Block, Embedding, Shape
 from mpcourse.split.balance import balance
+from mpcourse.tensor_parallel import Generators, ParallelBlock
 
 
-class ParallelBlock(nn.Module):
-    """One layer, (batch, length, width) to the same, with its attention and its MLP cut along the tensor axis.
+class FirstLayer(Embedding):
+    """Vectors of tokens and positions: int64 (batch, length) to (length, batch, width), as tensor parallelism has it.
 
-    block: the whole layer, the same on all ranks; this rank's share is copied.
-    comm: the tensor axis's communicator, all of whose ranks make one together; None: one rank.
+    shape: of the transformer.
     """
 
-    def __init__(self, block: Block, comm: Comm | None) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = block.norm1, block.norm2
-        self.attention = ParallelAttention(comm, block.qkv, block.out, block.heads)
-        self.mlp = ParallelMLP(comm, block.first, block.second)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens).transpose(0, 1).contiguous()
 
 
 class TiedHead(nn.Module):
-    """Logits: (batch, length, width) to (batch, length, vocabulary).
+    """Logits: (length, batch, width) to (batch, length, vocabulary).
 
     shape: of the transformer.
     weight: (vocabulary, width), the embedding's own, because it is tied.
@@ -40,11 +32,11 @@ class TiedHead(nn.Module):
         self.weight = weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.norm(x) @ self.weight.T
+        return self.norm(x.transpose(0, 1)) @ self.weight.T
 
 
 def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Sequential:
-    """Make the whole model: Embedding, ParallelBlocks, TiedHead. This rank has its share of each layer.
+    """Make the whole model: FirstLayer, ParallelBlocks, TiedHead. This rank has its share of each layer.
 
     shape: of the transformer.
     comm: the tensor axis's communicator, whose ranks all call this; None: this rank has all of each layer.
@@ -55,9 +47,10 @@ def transformer(shape: Shape, comm: Comm | None = None, seed: int = 0) -> nn.Seq
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        embedding = Embedding(shape)
+        embedding = FirstLayer(shape)
         # Every rank draws whole layers and keeps its part, so that the model does not depend on how it is cut.
-        blocks = [ParallelBlock(Block(shape), comm) for _ in range(shape.layers)]
+        generators = Generators(comm, seed)
+        blocks = [ParallelBlock(comm, Block(shape), generators=generators) for _ in range(shape.layers)]
         return nn.Sequential(embedding, *blocks, TiedHead(shape, embedding.weight))
 
 

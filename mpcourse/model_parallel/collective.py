@@ -2,7 +2,7 @@
 
 The rules of their backward passes follow from one convention: training minimises the sum of all ranks' losses. Then a
 rank's gradient of x is the derivative of that sum with respect to its own x. (Where all ranks compute one and the same
-loss, as in tensor parallelism, another rule holds; see `mpcourse.grid.tensor_parallel`.)
+loss, as in tensor parallelism, another rule holds; see `mpcourse.tensor_parallel`.)
 
 forward       backward
 allreduce     allreduce: each rank's x is in every rank's sum

@@ -18,9 +18,9 @@ from torch import nn
 
 from mpcourse.common.comm import Comm
 from mpcourse.common.errors import UserError
-from mpcourse.grid.tensor_parallel import copy_in, share, sum_out
 from mpcourse.plan.counting import CountingComm
 from mpcourse.plan.losses import LOSSES, Chunked, Fused, plain
+from mpcourse.tensor_parallel import copy_in, own_rows, sum_out
 
 ADAPTED = ("q", "k", "v", "out", "gate", "up", "down")
 
@@ -284,8 +284,8 @@ class _Layer(nn.Module):
     def __init__(self, comm: Comm | None, c: Configuration) -> None:
         super().__init__()
         t, first = (1, True) if comm is None else (comm.size, comm.rank == 0)
-        share(comm, c.groups, "heads of keys and values")
-        share(comm, c.hidden, "hidden units")
+        own_rows(comm, c.groups, "heads of keys and values")
+        own_rows(comm, c.hidden, "hidden units")
         self.comm, self.c, self.heads, self.groups = comm, c, c.heads // t, c.groups // t
         self.norm1, self.norm2 = (nn.LayerNorm(c.width, bias=c.bias) for _ in range(2))
         self.qkv = nn.Linear(c.width, (self.heads + 2 * self.groups) * c.head, c.qkv_bias)

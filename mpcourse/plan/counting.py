@@ -2,6 +2,8 @@
 
 from typing import Any, NoReturn
 
+import torch
+
 from mpcourse.common.errors import UserError
 
 
@@ -34,6 +36,31 @@ class CountingComm:
         nbytes: size of what is summed.
         """
         self.sums.append(nbytes)
+
+    def all_reduce(self, x: torch.Tensor, op: Any = None, wait: bool = True) -> torch.Tensor:
+        """Count a sum of `mpcourse.tensor_parallel`, and return a tensor like the sum.
+
+        x: what is summed.
+        op: ignored.
+        wait: ignored.
+        """
+        self.count_sum(x.nbytes)
+        return torch.empty_like(x)
+
+    def reduce_scatter(self, x: torch.Tensor) -> torch.Tensor:
+        """Count a reduce-scatter as an all-reduce, together with the all-gather that belongs to it.
+
+        x: (rows, ...), what is summed.
+        """
+        self.count_sum(x.nbytes)
+        return x.new_empty((len(x) // self.size, *x.shape[1:]))
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a tensor like the gathered one. Its reduce-scatter is counted as a whole all-reduce.
+
+        x: this rank's rows.
+        """
+        return x.new_empty((len(x) * self.size, *x.shape[1:]))
 
     def count_gather(self, nbytes: int) -> None:
         """Count an all-gather of a context axis, which has no all-reduces.

@@ -6,10 +6,6 @@ from mpcourse.collectives import cost
 from mpcourse.common.errors import UserError
 from mpcourse.virtual.specs import GPU, Link, find_gpu, find_link, link_between
 
-# Inside a node, NCCL's all-reduce reaches this part of a link's bandwidth, and takes so many seconds per message. Both
-# come from the measurements in `mpcourse.data.published_plans`, fitted to 8 GPUs and 16 MiB or more. A network is
-# assumed to reach its whole bandwidth, because we know of no measurement with a card for each GPU.
-REACHED = {"NVLink 3": (0.70, 10e-6), "NVLink 4": (0.85, 4e-6)}
 MOST_GPUS = 1_000_000
 _INSIDE = {"V100": "NVLink 2", "A100": "NVLink 3", "H100-SXM": "NVLink 4", "H200": "NVLink 4", "B200": "NVLink 5"}
 
@@ -130,6 +126,4 @@ def _known(link: Link | None) -> Link:
 
 
 def _ring(size: int, nbytes: float, link: Link | None) -> float:
-    known = _known(link)
-    part, latency = REACHED.get(known.name, (1.0, known.latency))
-    return cost.seconds("ring", size, nbytes, cost.Cost(latency, 1 / (known.bandwidth * part)))
+    return cost.seconds("ring", size, nbytes, cost.of_link(_known(link)))

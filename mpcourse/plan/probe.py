@@ -8,7 +8,7 @@ returns gradients like the block's. What is left of the step is the rest: embedd
 import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -628,4 +628,8 @@ def _plain(value: Any) -> Hashable:
         return tuple((key, _plain(of)) for key, of in value.items())
     if isinstance(value, partial):
         return value.func, _plain(value.args), _plain(value.keywords)
+    if isinstance(value, Tensor):
+        return _Like.of(value)  # plans have no data
+    if is_dataclass(value) and isinstance(value, Hashable):
+        return value
     return id(value)  # another object may compute differently, so the block is run once more

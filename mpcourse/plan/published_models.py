@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.common.comm import Comm
-from mpcourse.grid.tensor_parallel import copy_in, share, sum_out
 from mpcourse.plan.counting import CountingComm
+from mpcourse.tensor_parallel import copy_in, own_rows, sum_out
 
 
 class TokenEmbedding(nn.Module):
@@ -16,7 +16,7 @@ class TokenEmbedding(nn.Module):
 
     def __init__(self, comm: Comm | None, vocabulary: int, length: int, width: int, dropout: float) -> None:
         super().__init__()
-        self.comm, self.dropout, own = comm, dropout, share(comm, vocabulary, "tokens")
+        self.comm, self.dropout, own = comm, dropout, own_rows(comm, vocabulary, "tokens")
         self.weight = nn.Parameter(torch.empty(own.stop - own.start, width))
         self.positions = nn.Parameter(torch.empty(length, width)) if length else None
 
@@ -34,7 +34,7 @@ class LossHead(nn.Module):
 
     def __init__(self, comm: Comm | None, norm: nn.Module, vocabulary: int, width: int) -> None:
         super().__init__()
-        own = share(comm, vocabulary, "tokens")
+        own = own_rows(comm, vocabulary, "tokens")
         self.comm, self.norm = comm, norm
         self.weight = nn.Parameter(torch.empty(own.stop - own.start, width))
 
@@ -55,7 +55,7 @@ class MegatronLayer(nn.Module):
     def __init__(self, comm: Comm | None, width: int, heads: int, fused: bool = False, dropout: float = 0.1) -> None:
         super().__init__()
         t, bias = (1, True) if comm is None else (comm.size, comm.rank == 0)  # one rank adds what all others would too
-        share(comm, heads, "heads")
+        own_rows(comm, heads, "heads")
         self.comm, self.head, self.fused, self.dropout = comm, width // heads, fused, dropout
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width // t), nn.Linear(width // t, width, bias)
@@ -112,7 +112,7 @@ class LlamaLayer(nn.Module):
         super().__init__()
         self.context = context
         t = 1 if comm is None else comm.size
-        share(comm, groups, "groups of heads")
+        own_rows(comm, groups, "groups of heads")
         self.comm, self.head, self.heads, self.groups = comm, width // heads, heads // t, groups // t
         self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
         self.qkv = nn.Linear(width, (self.heads + 2 * self.groups) * self.head, False)

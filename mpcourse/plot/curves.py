@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mpcourse.one_device.training import LearningCurve
+from mpcourse.models.training import LearningCurve
 from mpcourse.plot.bands import draw_mean
 from mpcourse.plot.style import INK, color, figure, label
 

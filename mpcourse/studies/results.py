@@ -23,7 +23,7 @@ from mpcourse.common.errors import UserError
 from mpcourse.common.files import remove_parts, write_atomically
 from mpcourse.common.provenance import processor, versions
 from mpcourse.common.quiet import Noise
-from mpcourse.one_device.training import LearningCurve
+from mpcourse.models.training import LearningCurve
 from mpcourse.studies.grid import Study
 from mpcourse.studies.tables import as_csv
 

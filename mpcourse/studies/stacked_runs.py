@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from mpcourse.data import Dataset
-from mpcourse.one_device.training import LearningCurve
+from mpcourse.models.training import LearningCurve
 from mpcourse.studies.stacked_mlps import StackedMLPs, StackedSGD
 
 
 class StackedRuns:
-    """S runs of `one_device.training.train` on one data set, with equal batches and numbers of updates, at once.
+    """S runs of `models.training.train` on one data set, with equal batches and numbers of updates, at once.
 
     Run i trains mlp(widths) as it is after torch.manual_seed(seeds[i]), on batches in the order of that seed, with
     rates[:, i] as its learning rate. It equals the plain loop with torch.optim.SGD (or LARS) up to rounding: on the
@@ -109,7 +109,7 @@ class StackedRuns:
         self._generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
 
     def _batch(self) -> torch.Tensor:
-        """Return each run's examples of this update, (S, batch), as `one_device.training.batches` draws them."""
+        """Return each run's examples of this update, (S, batch), as `models.training.batches` draws them."""
         epoch, i = divmod(self.step, self.steps_per_epoch)
         while self._epoch < epoch:  # several times after load_state_dict, because a generator only goes forwards
             self._orders = torch.stack([torch.randperm(len(self.labels), generator=g) for g in self._generators])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpcourse.one_device.training import LearningCurve
+from mpcourse.models.training import LearningCurve
 
 Row = dict[str, Any]
 

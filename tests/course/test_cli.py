@@ -371,10 +371,7 @@ def test_no_course_here_is_one_line(cli, tmp_path):
 def test_importing_the_library_starts_neither_mpi_nor_matplotlib():
     library = (
         "mpcourse",
-        *(
-            f"mpcourse.{name}"
-            for name in ("models", "one_device.training", "data", "one_device.step_memory", "course.check")
-        ),
+        *(f"mpcourse.{name}" for name in ("models", "models.training", "data", "models.step_memory", "course.check")),
     )
     assert imported_by(library, "mpi4py.MPI", "matplotlib") == []
 

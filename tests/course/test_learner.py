@@ -338,7 +338,7 @@ def test_the_folder_of_the_real_course_works_like_a_clone_but_for_solutions(tmp_
         assert made.exercise_file(exercise).read_text() == make_stub(exercise.name, solved)
     assert not [path for path, text in originals().files.items() if b"](../mpcourse/" in text]
     shown = {path.name for path in (root / "library").iterdir()}
-    assert {"split", "collectives", "one_device"} <= shown and "course" not in shown
+    assert {"split", "collectives", "models"} <= shown and "course" not in shown
     assert "exercises/e00_hello.py" in said("next", place=root / "lessons" / "twins")
     monkeypatch.chdir(root / "lessons")
     assert "](../library/split/copy.py)" in reference(copy).data

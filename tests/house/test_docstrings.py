@@ -16,11 +16,11 @@ from mpcourse import virtual
 
 ROOMS = (
     "collectives", "common.launch", "common.source", "data", "data_parallel", "grid", "large_batch", "model_parallel",
-    "models", "one_device", "pipeline", "plan", "predict", "split", "zero",
+    "models", "pipeline", "plan", "predict", "split", "tensor_parallel", "zero",
 )  # fmt: skip
 EXAMPLES = (
     "collectives", "data_parallel", "grid", "large_batch", "model_parallel", "pipeline", "plan", "predict", "split",
-    "virtual", "zero",
+    "tensor_parallel", "virtual", "zero",
 )  # fmt: skip
 LEANING = r"The same\b|As of\b|As the\b"  # how a docstring begins that says to read another one
 

@@ -20,8 +20,8 @@ from torch import nn
 from mpcourse import plot
 from mpcourse.course.forkserver import offered
 from mpcourse.models import mlp
-from mpcourse.one_device.step_memory import StepMemory
-from mpcourse.one_device.training import LearningCurve
+from mpcourse.models.step_memory import StepMemory
+from mpcourse.models.training import LearningCurve
 from mpcourse.plot.style import COLORS, KIND_COLORS, KIND_HATCHES, shade
 from mpcourse.plot.timeline import COLUMNS
 from mpcourse.split import ParallelMLP

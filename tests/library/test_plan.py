@@ -465,7 +465,7 @@ def test_zero_3_gathers_frozen_weights_and_sends_no_gradients_of_theirs(model_fi
         ("make_model", ("--gpus", 8, "--batch", 8, "--pipeline", 8), ("6 layers",)),
         ("make_model", ("--gpus", 8, "--batch", 8, "--gpu", "H100"), ("did you mean 'H100-PCIe'",)),
         ("make_model", ("--gpus", 8, "--batch", 8, "--between", "InfiniBand HRD"), ("did you mean 'InfiniBand HDR'",)),
-        ("make_model", ("--gpus", 8, "--batch", 8, "--length", 65), ("block 0", "Embedding", "1x65")),
+        ("make_model", ("--gpus", 8, "--batch", 8, "--length", 65), ("block 0", "FirstLayer", "1x65")),
         ("empty", ("--gpus", 8, "--batch", 8), ("Sequential", "no parameter to train")),
         ("alone", ("--gpus", 8, "--batch", 8, "--input", 64, "--tensor", 2), ("takes no communicator",)),
         ("breaks", ("--gpus", 8, "--batch", 8, "--input", 4), ("block 1", "Linear", "failed")),

@@ -8,7 +8,7 @@ from torch import nn
 from mpcourse.data import Dataset, Examples
 from mpcourse.large_batch import LARS, Schedule, scheduler
 from mpcourse.models import conv_net, mlp
-from mpcourse.one_device.training import train
+from mpcourse.models.training import train
 from mpcourse.studies import StackedMLPs, StackedRuns, StackedSGD
 
 WIDTHS = [16, 9, 7, 3]

@@ -22,7 +22,7 @@ from mpcourse.common.errors import UserError
 from mpcourse.common.launch import mpirun_command, rank_environment
 from mpcourse.common.quiet import BUSY, Noise
 from mpcourse.models import mlp
-from mpcourse.one_device.training import train
+from mpcourse.models.training import train
 from mpcourse.studies import run as program
 from mpcourse.studies.grid import make_study, read_study
 from mpcourse.studies.results import Folder

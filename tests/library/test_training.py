@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from mpcourse.course.check.cases import e01_memory
 from mpcourse.data import Dataset, Examples, digits
 from mpcourse.models import conv_net, mlp
-from mpcourse.one_device.step_memory import measure_step
-from mpcourse.one_device.training import batches, evaluate, train
+from mpcourse.models.step_memory import measure_step
+from mpcourse.models.training import batches, evaluate, train
 
 
 @pytest.fixture

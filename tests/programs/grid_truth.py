@@ -45,9 +45,7 @@ def one_process(make_optimizer, clip):
 
 def share_of(name, whole, rank, size):
     """Of a parameter of one process the part that a rank of the tensor axis has."""
-    if ".qkv." in name:
-        return torch.cat([third.chunk(size)[rank] for third in whole.chunk(3)])
-    if ".first." in name:
+    if ".qkv." in name or ".first." in name:  # a whole layer, too, has the queries, keys and values head by head
         return whole.chunk(size)[rank]
     if name.endswith((".out.weight", ".second.weight")):
         return whole.chunk(size, dim=1)[rank]

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.grid import ParallelMLP
 from mpcourse.model_parallel import all_to_all, allgather, allreduce, bcast, pseudo_connect, recv, send
+from mpcourse.tensor_parallel import ParallelMLP
 from mpcourse.virtual import run
 
 
@@ -153,7 +153,7 @@ def test_the_bias_of_a_layer_cut_by_rows_is_added_once(size):
         wanted.sum().backward()
         layer = ParallelMLP(comm, first, second)
         layer(x).sum().backward()
-        return (layer(x) - wanted).abs().max().item(), layer.bias.grad.tolist(), second.bias.grad.tolist()
+        return (layer(x) - wanted).abs().max().item(), layer.second.bias.grad.tolist(), second.bias.grad.tolist()
 
     for off, bias, wanted in run(program, size).results:
         assert off < 1e-12 and bias == wanted == [2.0, 2.0, 2.0]

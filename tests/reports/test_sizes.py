@@ -6,6 +6,7 @@ from torch import nn
 
 from mpcourse.grid import Shape, transformer
 from mpcourse.models import ResNet50
+from mpcourse.models.gpt import Block
 from mpcourse.predict import predict
 from mpcourse.virtual import virtual_gpus
 from mpcourse.zero.model_states import held
@@ -128,7 +129,7 @@ def test_activations_of_a_transformer_layer_are_what_autograd_saves():
     Neither: it depends on the layer's operations. On the CPU torch tells which tensors they save for backward.
     https://github.com/deepspeedai/DeepSpeed/issues/1861
     """
-    block, again = (transformer(Shape(vocabulary=64, length=256, width=256, heads=4, layers=1))[1] for _ in range(2))
+    block, again = (Block(Shape(vocabulary=64, length=256, width=256, heads=4, layers=1)) for _ in range(2))
     x, saved = torch.randn(4, 256, 256, requires_grad=True), {}
 
     def note(tensor):

@@ -12,7 +12,7 @@ from mpcourse.course.bench.record import Record
 from mpcourse.data import Dataset, Examples, digits
 from mpcourse.large_batch import LARS
 from mpcourse.models import mlp
-from mpcourse.one_device.training import LearningCurve, train
+from mpcourse.models.training import LearningCurve, train
 from mpcourse.studies import StackedRuns
 
 RATE, MOMENTUM = 0.1, 0.9

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from mpcourse.virtual import virtual_gpus
 
@@ -141,3 +143,21 @@ def test_a_gradient_may_be_assigned_on_its_tensors_device_only():
         x.grad = torch.ones(3, 4, device="vgpu:0")
         x.data = x.data.to("vgpu:1")  # on CUDA it moves, and leaves its gradient
         assert (x.get_device(), torch.get_device(x), x.grad.get_device()) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # of two kinds of attention on CUDA
+def test_a_checkpoint_around_attention_computes_it_again(dtype):
+    draw = torch.Generator().manual_seed(0)
+    given = torch.randn(2, 4, 24, dtype=dtype, generator=draw)
+
+    def attend(x):
+        q, k, v = (part[:, None] for part in x.chunk(3, -1))
+        return x.sum(-1) + F.scaled_dot_product_attention(q, k, v, is_causal=True).sum((1, 3))
+
+    def gradient(x):
+        checkpoint(attend, x, use_reentrant=False).square().sum().backward()
+        return x.grad.cpu()
+
+    wanted = gradient(given.clone().requires_grad_())
+    with virtual_gpus(1):
+        assert torch.allclose(gradient(given.to("vgpu:0").requires_grad_()), wanted, atol=1e-5)

@@ -16,9 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mpcourse.course.bench.over_ranks import rank_main, take_turns
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
-from mpcourse.grid import ParallelMLP
 from mpcourse.pipeline import one_f_one_b
 from mpcourse.pipeline.ranks import PipelineRank
+from mpcourse.tensor_parallel import ParallelMLP
 
 comm = MPI.COMM_WORLD
 STEPS = 6  # of a run

@@ -27,7 +27,7 @@ from mpcourse.common.errors import UserError
 from mpcourse.course.examples.pipeline_options import check_batches, check_files
 from mpcourse.course.examples.pipeline_report import compare, draw, later_steps, report
 from mpcourse.data import Dataset, digits
-from mpcourse.one_device.training import batches, evaluate
+from mpcourse.models.training import batches, evaluate
 from mpcourse.pipeline import SCHEDULES, Schedule, interleaved_one_f_one_b
 from mpcourse.pipeline.local import cut
 from mpcourse.pipeline.ranks import PipelineRank

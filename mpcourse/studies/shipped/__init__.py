@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mpcourse.common.errors import UserError
-from mpcourse.one_device.training import LearningCurve
+from mpcourse.models.training import LearningCurve
 from mpcourse.studies.grid import Study, read_study
 from mpcourse.studies.tables import Row, read_curves, read_rows
 

@@ -57,7 +57,8 @@ class _Counted(torch.autograd.Function):
         del twins, twin, marks, mark
         ctx.ends = [torch.autograd.graph.get_gradient_edge(p) if p.requires_grad else None for p in places]
         ctx.save_for_backward(*(tensors if again and learns and all(mark() for mark in alive) else ()))
-        with unseen():
+        # A checkpoint around the operation drops what the plan keeps, and not what the values need.
+        with unseen(), torch.autograd.graph.saved_tensors_hooks(_same, _same):
             ctx.inputs = [copy_of(t).requires_grad_(learns and t.requires_grad) for t in tensors]
             with torch.set_grad_enabled(learns):
                 ctx.results = compute(*ctx.inputs)
@@ -104,6 +105,10 @@ class _Counted(torch.autograd.Function):
         return torch.autograd.grad(
             [results[i] for i, _ in given], [inputs[i] for i in wanted], [g for _, g in given], create_graph=True
         )
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 class _Mark:

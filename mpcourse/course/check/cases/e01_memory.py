@@ -20,7 +20,7 @@ from mpcourse.course.check.seeding import drawing
 from mpcourse.course.check.status_page import HasStatusPage
 from mpcourse.course.check.wrong import first_difference, why_not_finite
 from mpcourse.models import mlp
-from mpcourse.one_device.step_memory import Saved, StepMemory
+from mpcourse.models.step_memory import Saved, StepMemory
 from mpcourse.virtual import virtual_gpus
 
 FIRST = ([784, 1000, 1000, 10], 100)

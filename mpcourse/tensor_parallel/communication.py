@@ -1,0 +1,180 @@
+"""The three collective calls of tensor parallelism, on values: what autograd sees of them is in `mappings.py`.
+
+Each takes the communicator of the tensor axis: mpi4py's or a virtual rank's, whose messages leave from the host's
+memory; the `DeviceComm` of a virtual GPU; or a communicator that counts (`mpcourse.plan` has one). None, or one rank
+alone, sends nothing.
+
+An array is shared among ranks by its rows, the elements of its first dimension: all have the same number of rows, and
+rank 0 has the first ones.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mpcourse.collectives import allreduce, ring_allgather, ring_reduce_scatter
+from mpcourse.collectives.buffers import chunks, mpi_buffer
+from mpcourse.collectives.fast.nonblocking import NonblockingRing
+from mpcourse.common.comm import Comm, MpiRequest
+
+Tensor = torch.Tensor
+
+
+def own_rows(comm: Comm | None, rows: int, what: str = "rows") -> slice:
+    """Return which rows are this rank's: as many as each other rank has. No message is sent.
+
+    comm: the tensor axis's communicator; None: one rank, which has all rows.
+    rows: their number on all ranks together.
+    what: how the error calls them.
+    Raises ValueError where they cannot be shared equally.
+    """
+    size, rank = (1, 0) if comm is None else (comm.size, comm.rank)
+    if rows % size:
+        raise ValueError(f"{rows} {what} cannot be shared alike by {size} ranks")
+    each = rows // size
+    return slice(rank * each, (rank + 1) * each)
+
+
+def all_reduce(comm: Comm | None, x: Tensor, op: Any = None) -> Tensor:
+    """Return the sum of x over all ranks, on x's device. All ranks call this.
+
+    comm: the tensor axis's communicator; None: one rank.
+    x: of one shape and dtype on all ranks. It is not changed.
+    op: in place of the sum, an operation on two tensors, e.g. torch.maximum.
+
+    A rank sends 2 (p - 1) / p times the bytes of x along a ring.
+    """
+    if comm is None or comm.size == 1:
+        return x.detach()
+    if (on_devices := getattr(comm, "all_reduce", None)) is not None:
+        return on_devices(x.detach(), op)
+    total = _on_host(x)
+    allreduce(comm, total, op)
+    return total.to(x.device)
+
+
+def start_all_reduce(comm: Comm, x: Tensor) -> Callable[[], Tensor]:
+    """Begin to sum x over all ranks; return a function that waits, and returns the sum. All ranks call both.
+
+    comm: the tensor axis's communicator, of two ranks or more.
+    x: of one shape and dtype on all ranks. It is not changed.
+    """
+    if (on_devices := getattr(comm, "all_reduce", None)) is not None:
+        total = on_devices(x.detach(), None, wait=False)
+        return lambda: total
+    total = _on_host(x)
+    ring = NonblockingRing(comm, total)
+
+    def wait() -> Tensor:
+        ring.wait()
+        return total.to(x.device)
+
+    return wait
+
+
+def all_gather(comm: Comm | None, x: Tensor) -> Tensor:
+    """Return the rows of all ranks, (p rows, ...), on x's device. All ranks call this.
+
+    comm: the tensor axis's communicator; None: one rank.
+    x: this rank's rows, (rows, ...), of one shape and dtype on all ranks.
+
+    A rank sends (p - 1) / p times the bytes of the result along a ring.
+    """
+    if comm is None or comm.size == 1:
+        return x.detach()
+    if (on_devices := getattr(comm, "all_gather", None)) is not None:
+        return on_devices(x.detach())
+    whole = torch.empty((comm.size * len(x), *x.shape[1:]), dtype=x.dtype)
+    whole[own_rows(comm, len(whole))] = x.detach()
+    ring_allgather(comm, _pieces(comm, whole))
+    return whole.to(x.device)
+
+
+def reduce_scatter(comm: Comm | None, x: Tensor) -> Tensor:
+    """Return this rank's rows of the sum of x over all ranks, (rows / p, ...), on x's device. All ranks call this.
+
+    comm: the tensor axis's communicator; None: one rank.
+    x: (rows, ...), of one shape and dtype on all ranks. It is not changed.
+
+    A rank sends (p - 1) / p times the bytes of x along a ring.
+    Raises ValueError where the rows cannot be shared equally.
+    """
+    if comm is None or comm.size == 1:
+        return x.detach()
+    own = own_rows(comm, len(x))
+    if (on_devices := getattr(comm, "reduce_scatter", None)) is not None:
+        return on_devices(x.detach())
+    sums = _on_host(x)
+    ring_reduce_scatter(comm, _pieces(comm, sums))
+    return sums[own].to(x.device, copy=True)
+
+
+class Messages:
+    """Messages between the ranks of a tensor axis, under way while a rank computes. All ranks make one together.
+
+    comm: mpi4py's communicator, or a virtual rank's.
+    shape, dtype, device: of every message.
+
+    A rank sends one message to each other rank, and receives one from each. A context manager: at its end, all have
+    left.
+    """
+
+    def __init__(self, comm: Comm, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
+        self.comm, self.device = comm, device
+        others = [rank for rank in range(comm.size) if rank != comm.rank]
+        self.arriving = {rank: torch.empty(shape, dtype=dtype) for rank in others}
+        self.requests = {rank: comm.Irecv(_buffer(x), rank) for rank, x in self.arriving.items()}
+        self.leaving: list[tuple[MpiRequest, Tensor]] = []  # the tensor must live until its message has left
+
+    def send(self, x: Tensor, rank: int) -> None:
+        """Begin to send x, without waiting.
+
+        x: of the shape and dtype that were given; it must not change before the end.
+        rank: another one than this.
+        """
+        there = x.detach().cpu().contiguous()
+        self.leaving.append((self.comm.Isend(_buffer(there), rank), there))
+
+    def receive(self, rank: int) -> Tensor:
+        """Wait for the message of a rank, and return it.
+
+        rank: another one than this.
+        """
+        self.requests[rank].Wait()
+        return self.arriving[rank].to(self.device)
+
+    def __enter__(self) -> "Messages":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for request, _ in self.leaving:
+            request.Wait()
+
+
+def messages(comm: Comm, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Messages:
+    """Return messages of a communicator: those above, or a `DeviceComm`'s own.
+
+    comm: the tensor axis's communicator, of two ranks or more, all of which call this.
+    shape, dtype, device: of every message.
+    """
+    on_devices = getattr(comm, "messages", None)
+    return Messages(comm, shape, dtype, device) if on_devices is None else on_devices()
+
+
+def _buffer(x: Tensor) -> Any:
+    return mpi_buffer(x.view(-1))
+
+
+def _on_host(x: Tensor) -> Tensor:
+    """Return a contiguous copy in the host's memory."""
+    return x.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _pieces(comm: Comm, x: Tensor) -> list[Tensor]:
+    """Return the rows of each rank as flat buffers on the same memory, in the order in which the ring leaves them.
+
+    The ring leaves piece r + 1 on rank r, so rank r's rows are piece r + 1.
+    """
+    *first, last = chunks(x, comm.size)
+    return [last, *first]
