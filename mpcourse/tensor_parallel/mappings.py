@@ -11,8 +11,8 @@ scatter_out    reduce-scatter: own rows of the sum    all-gather       its g wit
 share_rows     own rows of what all ranks have        all-gather
 join_rows      all-gather of rows                     own rows
 
-`copy_in` and `gather_in` stand before a layer of which each rank has a part: each part returns a part of the input's
-gradient, and these are added up. `sum_out` and `scatter_out` stand behind it and add up the parts' results. `join_rows`
+`copy_in` and `gather_in` stand before a layer that is split over the ranks: each rank's part returns a part of the
+input's gradient, and these are added up. `sum_out` and `scatter_out` stand behind it and add up the parts' results. `join_rows`
 differs from `gather_in`, because what follows it is the same on all ranks: there each rank has the whole gradient.
 
 Sources: Mohammad Shoeybi and others, Megatron-LM, 2019, https://arxiv.org/abs/1909.08053, section 3 (f and g); Vijay
@@ -96,7 +96,7 @@ class _JoinRows(torch.autograd.Function):
 
 
 def copy_in(comm: Comm | None, x: Tensor) -> Tensor:
-    """Return x, which is the same on all ranks, for a layer of which each rank has a part. Backward: an all-reduce.
+    """Return x, which is the same on all ranks, for a layer that is split. Backward: an all-reduce.
 
     comm: the tensor axis's communicator, whose ranks all call this, and run backward; None: one rank.
     x: of any shape and dtype, the same values on all ranks.

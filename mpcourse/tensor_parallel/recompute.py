@@ -9,7 +9,7 @@ from mpcourse.tensor_parallel.random_numbers import Generators
 
 
 def recompute(function: Callable[..., Any], *xs: Any, generators: Generators) -> Any:
-    """Return function(*xs), of which backward will compute everything once more.
+    """Return function(*xs), and keep only xs: backward will compute the rest once more.
 
     function: may send messages, which are sent once more, too, as far as backward needs their results. All ranks do
     that in the same order, because they run the same program.

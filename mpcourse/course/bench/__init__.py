@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 # Each is a function of a module of its own, both called so, with _ for -.
 NAMES = (
     *("allreduce", "course", "crossovers", "data-parallel", "pipeline", "scaling"),
-    *("setup", "twins", "two-hosts", "virtual", "zero"),
+    *("setup", "tensor", "twins", "two-hosts", "virtual", "zero"),
 )
 
 
