@@ -12,8 +12,8 @@ share_rows     own rows of what all ranks have        all-gather
 join_rows      all-gather of rows                     own rows
 
 `copy_in` and `gather_in` stand before a layer that is split over the ranks: each rank's part returns a part of the
-input's gradient, and these are added up. `sum_out` and `scatter_out` stand behind it and add up the parts' results. `join_rows`
-differs from `gather_in`, because what follows it is the same on all ranks: there each rank has the whole gradient.
+input's gradient, and these are added up. `sum_out` and `scatter_out` stand behind it and add up the parts' results.
+`join_rows` differs from `gather_in`, because what follows it is the same on all ranks: each has the whole gradient.
 
 Sources: Mohammad Shoeybi and others, Megatron-LM, 2019, https://arxiv.org/abs/1909.08053, section 3 (f and g); Vijay
 Korthikanti and others, Reducing Activation Recomputation in Large Transformer Models, 2022,
