@@ -155,7 +155,7 @@ class Messages:
 def messages(comm: Comm, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Messages:
     """Return messages of a communicator: those above, or a `DeviceComm`'s own.
 
-    comm: the tensor axis's communicator, of two ranks or more, all of which call this.
+    comm: the tensor axis's communicator, of two ranks or more, which all call this.
     shape, dtype, device: of every message.
     """
     on_devices = getattr(comm, "messages", None)

@@ -61,7 +61,7 @@ class ParallelAttention(nn.Module):
     qkv: Linear(width, (heads + 2 groups) head); its outputs are queries, keys and values, each head by head.
     out: Linear(heads head, width). Both are the same on all ranks; this rank's parts are copied.
     heads: number of heads of queries on all ranks together.
-    groups: heads of keys and values, each of which serves heads / groups heads of queries (Ainslie et al. 2023,
+    groups: heads of keys and values, each for heads / groups heads of queries (Ainslie et al. 2023,
     grouped-query attention, https://arxiv.org/abs/2305.13245); None: as many as heads.
     sequence: with sequence parallelism.
     dropout: probability that an attention weight is dropped.

@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 
 
 class _GatheredLinear(torch.autograd.Function):
-    """A linear layer on the rows of all ranks, of which each keeps only its own for the backward pass.
+    """A linear layer on the rows of all ranks. For the backward pass, each rank keeps only its own rows.
 
     `F.linear(gather_in(comm, x), weight, bias)` is the same, but autograd would keep the gathered rows. Here they are
     gathered once more instead (Korthikanti et al. 2022, section 4.2.2).
