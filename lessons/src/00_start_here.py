@@ -140,14 +140,14 @@ x = comm.recv(source=0)
 print(f"rank 1: x = {x}")
 
 # %% [markdown]
-# We run it with `timeout 5`, which ends a command that is still running after five seconds. `$?` is the exit status of
+# We run it with `timeout 3`, which ends a command that is still running after three seconds. `$?` is the exit status of
 # the command; it is 124 if `timeout` had to end it.
 #
 # **Predict first.** What does rank 1 do, and when does `mpirun` end?
 
 # %% tags=["answer"]
 # answer
-# lines = !timeout 5 mpirun -np 2 python scratch/fails.py; echo "exit status $?"
+# lines = !timeout 3 mpirun -np 2 python scratch/fails.py; echo "exit status $?"
 lines[-1].strip()
 
 # %% tags=["checked"]

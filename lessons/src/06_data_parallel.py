@@ -613,55 +613,59 @@ plot.sliders(
 # ## The same in PyTorch
 #
 # `DistributedDataParallel` (DDP) does in PyTorch what lines 1, 2 and 4 do, and `DistributedSampler` does what line 3
-# does. The next program trains a wider MLP on the digits. It accumulates the gradients of two micro-batches in each
-# step and clips them. The profiler records what each thread does.
+# does. The function `train` accumulates the gradients of two micro-batches in each step and clips them. The program
+# trains a wider MLP on the digits, and the profiler records what each thread does.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
 torch.save((IMAGES.flatten(1), LABELS), "scratch/digits.pt")
 
 # %% tags=["nbval-ignore-output"]
-# %%writefile scratch/ddp.py
-from contextlib import nullcontext
-from itertools import pairwise
+# %%writefile scratch/accumulate.py
+import torch
+from torch.nn.functional import cross_entropy
 
+
+def train(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), 0.2)
+    for x, y in loader:
+        with model.no_sync():  # forward pass and backward pass
+            (cross_entropy(model(x[:32]), y[:32]) / 2).backward()
+        (cross_entropy(model(x[32:]), y[32:]) / 2).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.7)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/ddp.py
 import torch
 import torch.distributed as dist
-from torch import nn
+from accumulate import train
 from torch.profiler import profile
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from mpcourse.models import mlp
+
 dist.init_process_group("gloo")  # or "nccl", with model and batches on the GPU of this process
-torch.set_num_threads(1)
 data = TensorDataset(*torch.load("scratch/digits.pt"))
 sampler = DistributedSampler(data, seed=1)  # other examples on each rank
-loader = DataLoader(data, batch_size=32, sampler=sampler, drop_last=True)
+loader = DataLoader(data, batch_size=64, sampler=sampler, drop_last=True)
 torch.manual_seed(dist.get_rank())
-widths = [64, 600, 600, 600, 10]
-layers = [layer for n, m in pairwise(widths) for layer in (nn.Linear(n, m), nn.ReLU())]
-model = nn.Sequential(*layers[:-1]).double()
-model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)  # gives all ranks the parameters of rank 0
-optimizer = torch.optim.SGD(model.parameters(), 0.2)
-sampler.set_epoch(0)  # call it before each epoch, with its number, or all epochs have the same order
+model = mlp((64, 600, 600, 600, 10)).double()
+model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)  # gives all ranks the parameters of rank 0
 with profile() as trace:
-    for i, (x, y) in enumerate(loader):
-        with model.no_sync() if i % 2 == 0 else nullcontext():  # forward pass and backward pass
-            (nn.functional.cross_entropy(model(x), y) / 2).backward()
-        if i % 2 == 1:
-            nn.utils.clip_grad_norm_(model.parameters(), 0.7)
-            optimizer.step()
-            optimizer.zero_grad()
-if dist.get_rank() == 0:
-    torch.save(model.module.state_dict(), "scratch/ddp.pt")
-    trace.export_chrome_trace("scratch/ddp.json")
+    train(model, loader)
+torch.save(model.module.state_dict(), f"scratch/ddp{dist.get_rank()}.pt")
+trace.export_chrome_trace(f"scratch/ddp{dist.get_rank()}.json")
 dist.destroy_process_group()
 
 # %% tags=["nbval-ignore-output"]
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/ddp.py 2> scratch/torchrun.log
 
 # %% [markdown]
-# The next cell runs the same program with our library, on two virtual ranks with a link of 10 Gbit/s. The computing
-# times in its code are assumptions.
+# The next cell runs the same program with our library, on two virtual ranks with a link of 10 Gbit/s. Its computing
+# times are assumptions.
 
 # %%
 import torch.distributed as dist
@@ -677,32 +681,34 @@ def ours(comm):
     charge_backward(comm, model, communicator, 0.002)
     optimizer = MultiNodeOptimizer(torch.optim.SGD(model.parameters(), 0.2), communicator)
     sampler = DistributedSampler(data, comm.size, comm.rank, seed=1)
-    for i, (x, y) in enumerate(DataLoader(data, batch_size=32, sampler=sampler, drop_last=True)):
+    for x, y in DataLoader(data, 64, sampler=sampler, drop_last=True):
         compute(comm, 0.001, "forward")
-        with optimizer.no_sync() if i % 2 == 0 else contextlib.nullcontext():
-            (F.cross_entropy(model(x), y) / 2).backward()
-        if i % 2 == 1:
-            optimizer.mean_gradients()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.7)
-            compute(comm, 0.001, "optimizer")
-            optimizer.step()
-            optimizer.zero_grad()
+        with optimizer.no_sync():
+            (F.cross_entropy(model(x[:32]), y[:32]) / 2).backward()
+        compute(comm, 0.001, "forward")
+        (F.cross_entropy(model(x[32:]), y[32:]) / 2).backward()
+        optimizer.mean_gradients()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.7)
+        compute(comm, 0.001, "optimizer")
+        optimizer.step()
+        optimizer.zero_grad()
     return flat(model)
 
 
 done = run(ours, 2, "10 GbE")
-theirs = torch.cat([p.flatten() for p in torch.load("scratch/ddp.pt").values()])
+theirs = torch.cat([p.flatten() for p in torch.load("scratch/ddp0.pt").values()])
 print("11 steps, equal to DDP to 1e-12:", torch.allclose(done.results[0], theirs, rtol=0, atol=1e-12))
 
 # %% [markdown]
 # Five things are worth knowing about DDP.
 #
-# - DDP completes the mean within `backward()`, so clip right after that call. With "bucketed", call `mean_gradients()`
+# - DDP completes the mean within `backward()`, so clip right after it. With "bucketed", call `mean_gradients()`
 #   first.
 # - `no_sync()` must enclose the forward pass, too, because DDP decides there whether the backward pass averages.
-# - DDP divides by the number of ranks, so it computes a mean of means unless all batches have the same length.
-# - `DistributedSampler` makes all shards equally long by repeating examples. Do not compute test results with it.
-# - By default, the first bucket holds 1 MiB and the others 25 MiB. `bucket_cap_mb` sets the size of all buckets.
+# - DDP divides by the number of ranks, so it computes a mean of means unless all batches are equally long.
+# - `DistributedSampler` makes all shards equally long by repeating examples. Do not compute test results with it. Call
+#   `sampler.set_epoch(n)` before epoch n, or all epochs have the same order.
+# - By default, the first bucket holds 1 MiB and the others 25 MiB. `bucket_cap_mb` sets the size of all.
 #
 # `nn.SyncBatchNorm.convert_sync_batchnorm(model)` replaces all batch norms by synchronised ones, which work only on
 # GPUs. On a CPU, their forward pass raises an error if there is a process group. (The message names vgpu because this
@@ -718,9 +724,8 @@ dist.destroy_process_group()
 
 
 # %% [markdown]
-# `scratch/ddp.json` is the profiler's trace. <https://ui.perfetto.dev> opens it and shows every operation.
-# `plot.read_trace` reads the same file. The next figure shows one training step as predicted, and the fastest of nine
-# measured steps.
+# `scratch/ddp0.json` is the trace of rank 0. <https://ui.perfetto.dev> shows every operation in it. `plot.read_trace`
+# reads the same file. The next figure shows a predicted training step, and the fastest of nine measured ones.
 
 # %% tags=["nbval-ignore-output"]
 def one_step(events, number=6):
@@ -729,7 +734,7 @@ def one_step(events, number=6):
     return [e for e in inside if e.lane.endswith("rank 0") != ("->" in e.lane)]  # rank 0 and what it sends
 
 
-measured = [one_step(plot.read_trace("scratch/ddp.json"), number) for number in range(2, 11)]
+measured = [one_step(plot.read_trace("scratch/ddp0.json"), number) for number in range(2, 11)]
 fastest = min(measured, key=lambda step: step[-1].end - step[0].start)
 steps = {
     "predicted: two machines, 10 Gbit/s": one_step(done.events),
@@ -755,13 +760,13 @@ assert all(late for late, _ in in_time) and any(overlaps for _, overlaps in in_t
 # %% [markdown]
 # Both panels show the same order of events. The backward pass of the first micro-batch is within `no_sync()`, so no
 # all-reduce follows it. During the second backward pass, the all-reduces of the buckets begin. The optimizer step comes
-# after the last all-reduce. gloo works in two threads, each with its own row. All processes and threads share the cores
-# of this machine, so an all-reduce slows down the computation that it overlaps. The appendix [06, this
+# after the last all-reduce. gloo works in two threads, each with its own row. All threads share this machine's cores,
+# so an all-reduce slows down the computation that it overlaps. The appendix [06, this
 # machine](appendix/06_this_machine.ipynb) measures how much time overlap saves.
 #
 # ## The reference implementation
 #
-# These are the library's methods, without their docstrings. The links open the files.
+# These are the library's methods, without docstrings.
 
 # %%
 from mpcourse.common.source import reference
