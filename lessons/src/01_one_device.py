@@ -668,7 +668,7 @@ with virtual_gpus(1, "A100-SXM4", as_cuda=True):
 
 # %%
 from mpcourse.common.source import reference
-from mpcourse.one_device import training
+from mpcourse.models import training
 
 reference(training.train)
 

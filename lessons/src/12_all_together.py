@@ -60,7 +60,7 @@ for way, rows in (("ZeRO-3", ZERO_3[:3]), ("PTD-P", PTD_P_BESIDE_ZERO[:3])):
 # Each GPU sends 3 P values of 2 bytes, 1048 GB, whatever the number of GPUs. In 65 s, this is an effective rate of 16.1
 # GB/s. It is not known why the rate was not higher, but the number of bytes is certain.
 #
-# PTD-P cuts the same model into 12 stages of a pipeline (lesson 04), and each layer into 8 parts (lesson 02). So a
+# PTD-P cuts the same model into 12 stages of a pipeline (lesson 04), and each layer into 8 parts (lesson 11). So a
 # replica of the model needs 96 GPUs. On 384, 768 and 1536 GPUs, there are 4, 8 and 16 replicas, which share the 1536
 # sequences. Each GPU sends three kinds of messages:
 #
@@ -585,13 +585,14 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from mpcourse.data.text import course_text, draw_batch
-from mpcourse.grid import transformer
-from mpcourse.models.gpt import SMALL, token_loss
+from mpcourse.models.gpt import SMALL, gpt, token_loss
 
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))  # on GPUs "cuda"
-model = transformer(SMALL).double()
+torch.manual_seed(0)  # the same model on all ranks
+model = gpt(SMALL).double()
+model[-1].linear.weight = model[0].weight  # tied
 for block in model[1:-1]:
-    parallelize_module(block, mesh["tensor"], {"mlp.first": ColwiseParallel(), "mlp.second": RowwiseParallel()})
+    parallelize_module(block, mesh["tensor"], {"first": ColwiseParallel(), "second": RowwiseParallel()})
     fully_shard(block, mesh=mesh["data"])
 fully_shard(model, mesh=mesh["data"])
 optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
@@ -635,13 +636,13 @@ print(f"ours, data 2 x tensor 2:              {run(ours, 4).results[0]:.10f}")
 #
 # ## The reference implementation
 #
-# The cell shows the code of tensor parallelism, of the grid, and of the norm of the whole gradient, without docstrings.
+# The cell shows the code of the grid, and of the norm of the whole gradient, without docstrings. (The layers that are
+# cut along the tensor axis are those of lesson 11.)
 
 # %%
 from mpcourse.common.source import reference
-from mpcourse.grid import ParallelMLP, copy_in, sum_out
 
-reference(copy_in, sum_out, ParallelMLP, Grid, global_norm)
+reference(Grid, global_norm)
 
 # %% [markdown]
 # ## What production systems call it

@@ -90,7 +90,7 @@ def train(side: Side, x: torch.Tensor, steps: int) -> None:
     for _ in range(steps):
         side.optimizer.zero_grad()
         (side.module(given).square().sum() / x.numel()).backward()
-        if isinstance(side.module[0], ParallelBlock):
+        if isinstance(next(side.module.children()), ParallelBlock):
             sum_partial_gradients(comm, side.module)
         side.optimizer.step()
 
