@@ -129,9 +129,40 @@ LLAMA_3 = (
     Llama(16_384, 8, 16, 16, 8, 131_072, 16, 380),  # one print has 4 replicas; the product requires 8
 )
 
-# Korthikanti et al. 2022, table 4: a layer of a 22 B model (width 6144, 64 heads, 4 sequences of 2048, tensor 8) on
-# A100 80 GB: milliseconds forward and backward, nothing recomputed.
-LAYER_22B = (7.7, 11.9)
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A row of Korthikanti's table 5, with its setting from table 3.
+
+    name: of the model, by its parameters. chunks: parts of the model on each stage. seconds: of an iteration, with full
+    recomputation, and with selective recomputation and sequence parallelism. utilisation: of the second, FLOP/s of the
+    model over the peak, in per cent.
+    """
+
+    name: str
+    heads: int
+    width: int
+    layers: int
+    pipeline: int
+    gpus: int
+    batch: int
+    microbatch: int
+    chunks: int
+    seconds: tuple[float, float]
+    utilisation: float
+
+
+# Korthikanti et al. 2022, tables 3 and 5: tensor 8, no data parallelism, sequences of 2048, 51 200 tokens, A100 80 GB.
+KORTHIKANTI = (
+    Recomputed("22B", 64, 6144, 48, 1, 8, 4, 4, 1, (1.42, 1.10), 41.5),
+    Recomputed("175B", 96, 12288, 96, 8, 64, 64, 1, 3, (18.13, 13.75), 51.4),
+    Recomputed("530B", 128, 20480, 105, 35, 280, 280, 1, 3, (49.05, 37.83), 56.0),
+    Recomputed("1T", 160, 25600, 128, 64, 512, 512, 1, 1, (94.42, 71.49), 56.3),
+)
+# Table 4: a layer of the 22 B model on 8 GPUs, milliseconds forward and backward: tensor parallelism; with sequence
+# parallelism; with full recomputation instead; with selective recomputation instead; with sequence parallelism and
+# selective recomputation.
+KORTHIKANTI_LAYER = ((7.7, 11.9), (7.2, 11.8), (7.7, 19.5), (7.7, 13.2), (7.2, 13.1))
 
 # Microseconds of products (m, k) x (k, n) in float16, by (n, k), for m = ROWS[0], ROWS[1], ...: linear layers of
 # language models, or their shares in tensor parallelism. microsoft/vidur, data/profiling/compute/*/*/mlp.csv (2024),

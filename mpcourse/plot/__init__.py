@@ -24,6 +24,7 @@ from mpcourse.plot.schedule import schedule
 from mpcourse.plot.sliders import sliders
 from mpcourse.plot.steps import memory_breakdown, step_cost, throughput
 from mpcourse.plot.style import COLORS, color
+from mpcourse.plot.tensor_layer import tensor_layer
 from mpcourse.plot.timeline import timeline
 from mpcourse.plot.trace import read_trace
 from mpcourse.plot.tradeoff import tradeoff
@@ -66,6 +67,7 @@ __all__ = [
     "sliders",
     "split_message",
     "step_cost",
+    "tensor_layer",
     "throughput",
     "timeline",
     "tradeoff",

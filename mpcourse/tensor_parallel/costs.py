@@ -6,16 +6,21 @@ https://arxiv.org/abs/2205.05198, sections 4 and 5. Activations have 2 bytes, ma
 
 from typing import NamedTuple
 
+BETWEEN, SPLIT, SOFTMAX = "between the products", "split over the ranks", "around softmax"
+
 
 class Kept(NamedTuple):
     """A tensor that a layer keeps for backward.
 
     what: the tensor.
     nbytes: on each rank.
+    kind: BETWEEN, which only sequence parallelism divides; SPLIT, which tensor parallelism divides; SOFTMAX, which it
+    divides and selective recomputation drops.
     """
 
     what: str
     nbytes: float
+    kind: str
 
 
 def kept_by_layer(
@@ -38,29 +43,29 @@ def kept_by_layer(
     if recompute not in ("none", "selective", "full"):
         raise ValueError(f'recompute is "none", "selective" or "full", not {recompute!r}')
     sbh = length * batch * width
-    if recompute == "full":
-        return [Kept("the layer's input", 2 * sbh / (size if sequence else 1))]
-    between = sbh / (size if sequence else 1)  # elements between the products, which tensor parallelism does not split
+    sbh = length * batch * width
+    between = sbh / (size if sequence else 1)
     split = sbh / size
     weights = heads * length**2 * batch / size
+    if recompute == "full":
+        return [Kept("the layer's input", 2 * between, BETWEEN)]
     kept = [
-        Kept("input of the first layer norm", 2 * between),
-        Kept("input of queries, keys and values", 2 * between),
-        Kept("queries and keys", 4 * split),
-        Kept("values", 2 * split),
-        Kept("result of softmax", 2 * weights),
-        Kept("mask of its dropout", weights),
-        Kept("result of its dropout", 2 * weights),
-        Kept("input of attention's last product", 2 * split),
-        Kept("mask of attention's dropout", between),
-        Kept("input of the second layer norm", 2 * between),
-        Kept("input of the MLP's first product", 2 * between),
-        Kept("input of GELU", 8 * split),
-        Kept("input of the MLP's second product", 8 * split),
-        Kept("mask of the MLP's dropout", between),
+        Kept("input of the first layer norm", 2 * between, BETWEEN),
+        Kept("input of queries, keys and values", 2 * between, BETWEEN),
+        Kept("queries and keys", 4 * split, SPLIT),
+        Kept("result of softmax", 2 * weights, SOFTMAX),
+        Kept("mask of its dropout", weights, SOFTMAX),
+        Kept("result of its dropout", 2 * weights, SOFTMAX),
+        Kept("values", 2 * split, SPLIT),
+        Kept("input of attention's output product", 2 * split, SPLIT),
+        Kept("mask of attention's dropout", between, BETWEEN),
+        Kept("input of the second layer norm", 2 * between, BETWEEN),
+        Kept("input of the MLP's first product", 2 * between, BETWEEN),
+        Kept("input of GELU", 8 * split, SPLIT),
+        Kept("input of the MLP's second product", 8 * split, SPLIT),
+        Kept("mask of the MLP's dropout", between, BETWEEN),
     ]
-    again = ("result of softmax", "mask of its dropout", "result of its dropout") if recompute == "selective" else ()
-    return [row for row in kept if row.what not in again]
+    return [row for row in kept if recompute == "none" or row.kind != SOFTMAX]
 
 
 def collectives_of_layer(sequence: bool) -> dict[str, tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from mpcourse.virtual.timeline import Event
 
 Tensor = torch.Tensor
 T = TypeVar("T")
+Seconds = Callable[[int, float], float]
 
 
 class DeviceComm:
@@ -23,16 +25,19 @@ class DeviceComm:
     box: has a GPU for each rank.
     shared: one dict for all ranks.
     members: the GPUs of this communicator's ranks.
+    seconds: takes a number of ranks and of bytes, returns the seconds of an all-reduce.
     device: this rank's GPU.
 
-    Each call below is made by all ranks, takes a tensor of this rank's GPU and returns a new one there. It takes the
-    seconds of a ring (`mpcourse.collectives.cost.of_link`) from the moment at which the last GPU comes to it, and
-    keeps the GPU's queue waiting; with `wait=False` only what reads the result waits. Every rank has a host of its own,
-    as a process has. All other methods are those of `comm`.
+    Each call below is made by all ranks, takes a tensor of this rank's GPU and returns a new one there. It begins when
+    the last GPU comes to it, and takes `seconds` for an all-reduce, or half of them for an all-gather or a
+    reduce-scatter. The GPU's queue waits for it; with `wait=False` only what reads the result waits. Every rank has a
+    host of its own, as a process has. All other methods are those of `comm`.
     """
 
-    def __init__(self, comm: Comm, box: Box, shared: dict[Any, Any], members: tuple[int, ...]) -> None:
-        self.comm, self.box, self.shared, self.members = comm, box, shared, members
+    def __init__(
+        self, comm: Comm, box: Box, shared: dict[Any, Any], members: tuple[int, ...], seconds: Seconds
+    ) -> None:
+        self.comm, self.box, self.shared, self.members, self.seconds = comm, box, shared, members, seconds
         self.rank, self.size = comm.rank, comm.size
         self.index = members[self.rank]
         self.device = box.devices[self.index]
@@ -86,7 +91,7 @@ class DeviceComm:
         with self._own_host():
             part = self.comm.Split(color, key)
             members = tuple(part.allgather(self.index))
-        return DeviceComm(part, self.box, self.shared, members)
+        return DeviceComm(part, self.box, self.shared, members, self.seconds)
 
     def synchronize(self) -> float:
         """Wait until the GPUs of all ranks have finished; return the seconds on every rank's clock then."""
@@ -130,7 +135,7 @@ class DeviceComm:
             del xs  # before other ranks run: a rank that waits for its turn must not keep their tensors
             self.comm.Barrier()
             del there[self.rank]
-        end = start + part * cost.seconds("ring", self.size, nbytes, cost.of_link(box.link))
+        end = start + part * self.seconds(self.size, nbytes)
         box.place(out, place, "activations", name, None, phase()).ready = end
         self.shared[place] = end
         if wait:
@@ -200,11 +205,14 @@ def phase() -> str:
     return "backward" if torch._C._current_graph_task_id() != -1 else "forward"
 
 
-def over_devices(program: Callable[[DeviceComm], T]) -> list[T]:
+def over_devices(program: Callable[[DeviceComm], T], seconds: Seconds | None = None) -> list[T]:
     """Run a program once for each GPU of the entered box, all together; return the results in the GPUs' order.
 
     program: takes this rank's communicator, whose `device` is its GPU. `mpcourse.tensor_parallel` takes it as it takes
     the communicator of a process. Its collective calls go from GPU to GPU.
+    seconds: takes a number of ranks and of bytes, returns the seconds of an all-reduce, e.g. one over several machines,
+    `Machines.sum_over` of `mpcourse.plan`; None: of a ring over the box's link (`mpcourse.collectives.cost.of_link`).
+    Messages between two GPUs (overlapped.py) always go over the box's link.
 
         with virtual_gpus(2, "A100-SXM4", "NVLink 3", dry=True) as box:
             over_devices(lambda comm: parallel_gpt(SMALL, comm, device=comm.device)(tokens.to(comm.device)))
@@ -213,6 +221,7 @@ def over_devices(program: Callable[[DeviceComm], T]) -> list[T]:
     Raises RuntimeError where no box is entered, and whatever the program raises.
     """
     box = active_box()
+    ring = partial(cost.seconds, "ring", cost=cost.of_link(box.link))
     shared: dict[Any, Any] = {}
     begin = box.now
     ended = []
@@ -221,7 +230,7 @@ def over_devices(program: Callable[[DeviceComm], T]) -> list[T]:
         with box.here():
             box.now = begin
             try:
-                return program(DeviceComm(comm, box, shared, tuple(range(comm.size))))
+                return program(DeviceComm(comm, box, shared, tuple(range(comm.size)), seconds or ring))
             finally:
                 ended.append(box.now)
 

@@ -18,7 +18,7 @@ from mpcourse.data.published_plans import (
     A100_PRODUCTS_NOT_FITTED,
     H100_ALL_REDUCE,
     H100_PRODUCTS,
-    LAYER_22B,
+    KORTHIKANTI_LAYER,
     PTD_P,
     ROWS,
 )
@@ -113,8 +113,8 @@ def test_a_layer_holds_what_korthikanti_counts_and_takes_about_what_they_measure
     assert cost.held == pytest.approx(s * b * h * (10 + 24 / t + 5 * heads * s / (h * t)), rel=1e-3)
     sums = [partial(Machines.named(8, "A100-SXM4").sums, "tensor", (1, 1, t))] * 2
     forward, backward = (sum(map(f, n)) for f, n in zip(sums, (cost.forward_sums, cost.backward_sums), strict=True))
-    assert 1e3 * (cost.forward + forward) == pytest.approx(LAYER_22B[0], rel=0.10)
-    assert 1e3 * (cost.backward + backward) == pytest.approx(LAYER_22B[1], rel=0.15)
+    assert 1e3 * (cost.forward + forward) == pytest.approx(KORTHIKANTI_LAYER[0][0], rel=0.10)
+    assert 1e3 * (cost.backward + backward) == pytest.approx(KORTHIKANTI_LAYER[0][1], rel=0.15)
 
 
 def test_tensor_parallel_sums_are_counted_in_the_code_of_the_layers(small):

@@ -1,0 +1,79 @@
+"""A transformer's layer cut over ranks: which part each rank has, and where the ranks meet."""
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from mpcourse.plot.style import INK, color, figure, shade
+
+HATCHES = ("", "///", "...", "xx")
+# Of one half of the layer: name, width, and how it is cut: "columns", "rows", or "tokens" with sequence parallelism.
+ATTENTION = (("norm", 0.7, "tokens"), ("Q K V", 1.3, "columns"), ("heads", 1.0, "columns"), ("out", 1.0, "rows"))
+MLP = (("norm", 0.7, "tokens"), ("first", 1.6, "columns"), ("GELU", 0.7, "columns"), ("second", 1.0, "rows"))
+# The collective calls of the forward and the backward pass before and behind the split layers, without and with sequence
+# parallelism.
+BEFORE = (("f: nothing", "all-reduce"), ("all-gather", "reduce-scatter"))
+BEHIND = (("g: all-reduce", "nothing"), ("reduce-scatter", "all-gather"))
+HEIGHT, GAP, MEETING = 1.0, 0.14, 0.62
+
+
+def tensor_layer(ranks: int, title: str) -> Figure:
+    """Draw a layer twice, without and with sequence parallelism, with each rank's part in its colour.
+
+    Grey is what all ranks have. A line is drawn where ranks meet, with the collective call of the forward pass, and in
+    brackets that of the backward pass.
+    ranks: 2 to 4. Raises ValueError for other numbers.
+    """
+    if not 2 <= ranks <= 4:
+        raise ValueError(f"2 to 4 ranks can be drawn apart, not {ranks}")
+    made, axes = figure(title, width=8.6, height=3.9, rows=2)
+    for axis, sequence in zip(axes, (False, True), strict=True):
+        at = 0.0
+        for half in (ATTENTION, MLP):
+            for place, (name, wide, cut) in enumerate(half):
+                if place == 1:
+                    at = _meeting(axis, at, *BEFORE[sequence])
+                at = _block(axis, at, wide, name, cut if cut != "tokens" or sequence else "", ranks) + GAP
+            at = _meeting(axis, at, *BEHIND[sequence])
+            at = _block(axis, at, 0.7, "drop, +", "tokens" if sequence else "", ranks) + GAP
+        axis.set_xlim(-0.1, at)
+        axis.set_ylim(-0.72, HEIGHT + 0.35)
+        axis.axis("off")
+        axis.set_title(
+            "with sequence parallelism" if sequence else "tensor parallelism", fontsize=9, color=INK, loc="left"
+        )
+    handles = [Rectangle((0, 0), 1, 1, **_style(rank)) for rank in (*range(ranks), None)]
+    names = [*(f"rank {rank}" for rank in range(ranks)), "all ranks have it"]
+    made.legend(handles, names, fontsize=8, frameon=False, loc="outside lower center", ncols=ranks + 1)
+    return made
+
+
+def _style(rank: int | None) -> dict[str, Any]:
+    if rank is None:
+        return {"facecolor": "#DDDDDD", "edgecolor": "white"}
+    return {"facecolor": shade(color(rank), 0.7), "hatch": HATCHES[rank], "edgecolor": "white"}
+
+
+def _block(axis: Axes, at: float, wide: float, name: str, cut: str, ranks: int) -> float:
+    """Draw one operation from `at` on, in parts of the ranks; return its end."""
+    for rank in range(ranks) if cut else (None,):
+        if rank is None:
+            x, y, w, h = at, 0.0, wide, HEIGHT
+        elif cut == "columns":
+            x, y, w, h = at + wide * rank / ranks, 0.0, wide / ranks, HEIGHT
+        else:  # rows and tokens lie one below the other
+            x, y, w, h = at, HEIGHT * (ranks - 1 - rank) / ranks, wide, HEIGHT / ranks
+        axis.add_patch(Rectangle((x, y), w, h, gid=name, **_style(rank)))
+    axis.text(at + wide / 2, HEIGHT + 0.06, name, ha="center", va="bottom", fontsize=8, color=INK)
+    return at + wide
+
+
+def _meeting(axis: Axes, at: float, forward: str, backward: str) -> float:
+    """Draw the border of a layer's parts, with what the ranks do there; return its end."""
+    middle = at + MEETING / 2 - GAP / 2
+    axis.plot([middle, middle], [-0.12, HEIGHT + 0.05], color=INK, linewidth=1.2)
+    axis.text(middle, -0.18, forward, ha="center", va="top", fontsize=7.5, color=INK)
+    axis.text(middle, -0.44, f"({backward})", ha="center", va="top", fontsize=7.5, color=INK)
+    return at + MEETING
