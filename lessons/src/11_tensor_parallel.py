@@ -94,6 +94,7 @@ for size in (1, 2, 4):
     off = max((y - whole).abs().max(), (gradient - whole_x.grad).abs().max())
     print(f"{size} ranks: weights {shapes[0]} and {shapes[1]}, off by {off:.0e} at most")
 
+
 # %% [markdown]
 # On every number of ranks, the result and the gradient are those of one process, to the rounding of float64.
 #
@@ -110,7 +111,6 @@ for size in (1, 2, 4):
 # the matrix that computes them is cut by columns, whole heads at a time, and the output matrix by rows.
 #
 # **Predict first.** How many all-reduces does a layer need in the forward pass, and how many in the backward pass?
-
 
 # %% tags=["answer"]
 # answer
@@ -161,8 +161,8 @@ assert sent.tolist() == [4 * activation] * 2
 # ## What a layer keeps
 #
 # Between forward and backward, a layer keeps activations. Korthikanti and others count them in 16 bits, with s tokens
-# in a sequence, b sequences, width h and a heads. A tensor of s b h elements takes 2 s b h bytes. A mask of dropout takes
-# s b h, one byte for each element. The next cell lists the tensors of one layer of the model with 22 billion
+# in a sequence, b sequences, width h and a heads. A tensor of s b h elements takes 2 s b h bytes. A mask of dropout
+# takes s b h, one byte for each element. The next cell lists the tensors of one layer of the model with 22 billion
 # parameters, on one GPU and on eight.
 
 # %%
@@ -174,16 +174,16 @@ for whole, part in zip(alone, of_eight):
     print(f"{whole.what:38} {whole.nbytes / SBH:10.2f} {part.nbytes / SBH:16.2f}")
 print(f"{'sum':38} {sum(r.nbytes for r in alone) / SBH:10.2f} {sum(r.nbytes for r in of_eight) / SBH:16.2f}")
 
+
 # %% [markdown]
 # Without the three rows of softmax, the sum is 34 s b h. Each of these three has a s² b elements, so together they take
 # 5 a s² b bytes. This gives the formula of the paper, s b h (34 + 5 a s / h).
 #
-# On eight GPUs, the sum is 6 times as small, not 8 times. Five of the tensors belong to layer norms and dropout, or are
-# the input of a split layer. Every GPU keeps these whole: 10 s b h bytes in all, more than a third of the rest.
+# On eight GPUs, the sum is only 5.3 times as small. Six of the tensors belong to layer norms and dropout, or are the
+# input of a split layer. Every GPU keeps these whole. They take 10 s b h bytes, 38 % of the sum.
 #
 # The next cell runs the layer on eight virtual A100s, and counts what each GPU holds after the forward pass.
 # `over_devices` runs a program once for each GPU, as `run` does for ranks. Its collective calls go from GPU to GPU.
-
 
 # %%
 def layer_on_gpus(size, options, seconds=None, shape=(S, B, H, HEADS), gpu=("A100-SXM4", "NVLink 3")):
@@ -259,8 +259,8 @@ assert of_sequence.tolist() == (sent * 10 / 8).tolist()
 
 # %% [markdown]
 # Now everything is divided by the number of GPUs. The largest tensors left are the three of softmax. **Selective
-# recomputation** drops just these, and computes them again from queries, keys and values in the backward pass.
-# **Full recomputation** keeps only the layer's input.
+# recomputation** drops these three, and computes them again from queries, keys and values in the backward pass. **Full
+# recomputation** keeps only the layer's input.
 
 # %%
 WAYS = {
@@ -270,12 +270,14 @@ WAYS = {
     "full recomputation": PAPER(recompute="full"),
 }
 formulas, traces = {}, {}
-for name, size, how in [("one GPU", 1, PAPER()), *((way, 8, how) for way, how in WAYS.items())]:
+for name, how in WAYS.items():
     formulas[name] = Counter()
-    for row in kept_by_layer(S, B, H, HEADS, size, sequence=how.sequence, recompute=how.recompute):
+    for row in kept_by_layer(S, B, H, HEADS, 8, sequence=how.sequence, recompute=how.recompute):
         formulas[name][row.kind] += row.nbytes / 1e9
-    traces[name] = layer_on_gpus(size, how)[0] / 1e9
-plot.parts(formulas, "GB on each GPU", "What a layer keeps, by formula, and on virtual GPUs", traces, "virtual GPUs")
+    traces[name] = layer_on_gpus(8, how)[0] / 1e9
+plot.parts(
+    formulas, "GB on each of 8 GPUs", "What a layer keeps, by formula and on virtual GPUs", traces, "virtual GPUs"
+)
 None
 
 # %% tags=["checked"]
@@ -283,8 +285,9 @@ None
 assert all(abs(traces[name] / sum(formulas[name].values()) - 1) < 0.02 for name in traces)
 
 # %% [markdown]
-# With both, a layer keeps 34 s b h / 8 bytes on each GPU. The marks show what the virtual GPUs hold. They agree with
-# the formulas to within 2 %.
+# The marks show what the virtual GPUs hold, which agrees with the formulas to within 2 %. With sequence parallelism and
+# selective recomputation, a layer keeps 34 s b h / 8 bytes on each GPU, and 48 layers keep 10 GB. With tensor
+# parallelism alone, they would keep 64 GB.
 #
 # ## How long a layer takes
 #
@@ -328,21 +331,21 @@ for row in KORTHIKANTI:
         text += f"   {seconds:6.2f} s, published {published:6.2f} ({seconds / published - 1:+4.0%})"
     print(text)
 
+
 # %% [markdown]
-# All eight predictions are between 0 and 12 % too fast. They leave out the embedding, the loss, messages between stages
-# and the optimizer step.
+# The predictions are at most 11 % too fast. They leave out the embedding, the loss, messages between stages and the
+# optimizer step.
 #
 # ## Why 8?
 #
-# The **utilisation** of a GPU is the FLOP/s that the model needs, divided by the GPU's peak. One layer needs
-# 72 b s h² (1 + s / 6h) FLOPs, forward and backward. We predict the utilisation for 1 to 16 GPUs. The first eight are
-# in one machine. For 16 GPUs in two machines, we assume that each GPU has a network card of 25 GB/s, as in the paper,
-# and that the all-reduce uses all of them: it sums inside each machine, then each GPU exchanges an eighth of the result
-# with the other machine.
+# The **utilisation** of a GPU is the FLOP/s that the model needs, divided by the GPU's peak. One layer needs 72 b s h²
+# (1 + s / 6h) FLOPs, forward and backward. We predict the utilisation for 1 to 16 GPUs. The first eight are in one
+# machine. For 16 GPUs in two machines, we assume that each GPU has a network card of 25 GB/s, as in the paper, and that
+# the all-reduce uses all of them: it sums inside each machine, then each GPU exchanges an eighth of the result with the
+# other machine.
 #
-# **Predict first.** From 8 to 16 GPUs, the utilisation falls from 44 % to 30 %. Replace the network between both machines
-# by NVLink, so that all 16 GPUs are in one machine. How much of the loss disappears?
-
+# **Predict first.** From 8 to 16 GPUs, the utilisation falls from 44 % to 30 %. Replace the network between both
+# machines by NVLink, so that all 16 GPUs are in one machine. How much of the loss disappears?
 
 # %% tags=["answer"]
 # answer
@@ -376,6 +379,7 @@ None
 eight, nvlink, cards, ring = lines["one card"][3], *(line[-1] for line in lines.values())
 assert 44 < eight < 45 and 29 < cards < 31 and 32 < nvlink < 34 and ring < 11
 
+
 # %% [markdown]
 # <details><summary>Why</summary>
 #
@@ -384,25 +388,40 @@ assert 44 < eight < 45 and 29 < cards < 31 and 32 < nvlink < 34 and ring < 11
 # 1.88 n. The products become narrower, too, so the GPU reaches a smaller part of its peak. Both happen at every
 # doubling, also from 1 to 2 to 4 to 8.
 #
-# If the all-reduce is one ring over all 16 GPUs, its slowest step is a single card, and the utilisation drops to 10 %.
-# Libraries of 2022 avoided this if the machines had a card for each GPU.
+# If each machine has only one card, the all-reduce is as slow as this card, and the utilisation drops to 10 %.
 #
 # </details>
 #
+# Move the sliders: which layers lose less when more GPUs share them?
+
+# %% tags=["nbval-ignore-output"]
+def try_it(width=6144, sequences=4, gpu="A100-SXM4"):
+    link, peak = {"A100-SXM4": ("NVLink 3", 312e12), "H100-SXM": ("NVLink 4", 989e12)}[gpu]
+    shape, found = (S, sequences, width, 64), []
+    for size in (1, 2, 4, 8, 16):
+        _, *both = layer_on_gpus(size, WAYS["+ selective recomputation"], None, shape, (gpu, link))
+        flops = 72 * sequences * S * width**2 * (1 + S / (6 * width))
+        found.append(100 * flops / (size * peak * sum(both)))
+    return plot.lines([1, 2, 4, 8, 16], {gpu: found}, "GPUs, over NVLink", "utilisation (%)", f"width {width}")
+
+
+plot.sliders(try_it, width=[2048, 6144, 12288, 24576], sequences=[1, 4], gpu=["A100-SXM4", "H100-SXM"])
+
+# %% [markdown]
 # So 16 is worse than 8, whatever the wire. Then why not 4 GPUs, which reach 52 %? With Adam in mixed precision, a
 # parameter takes 18 bytes (here gradients are summed in float32). 22 billion parameters take 396 GB. On four GPUs, each
-# would hold 99 GB, but an A100 has 80 GB. On eight GPUs, each holds 50 GB, and the activations fit beside it. **8 is the
-# smallest number of GPUs on which the model fits**, and the largest inside a machine. For the models with more
-# parameters, 8 GPUs are too few. But a second group of 8 gains more as a pipeline stage, which sends one activation
-# for many layers, than as the other half of every layer.
+# would hold 99 GB, but an A100 has 80 GB. On eight GPUs, each holds 50 GB, and the activations fit beside it. **8 is
+# the smallest number of GPUs on which the model fits**, and the largest inside a machine. For the models with more
+# parameters, 8 GPUs are too few. But a second group of 8 gains more as a pipeline stage, which sends one activation for
+# many layers, than as the other half of every layer.
 #
 # ## A vocabulary in parts
 #
 # The first and the last layer have the largest matrices: 51 200 tokens of width h. Each rank has a part of the tokens.
 # In the embedding, a rank has vectors for its own tokens, and zeros for all others. The sum over ranks is complete.
 #
-# The head is column parallel, so each rank has the logits of its own tokens. The loss of one position is
-# log(Σ exp(z)) - z at the target.
+# The head is column parallel, so each rank has the logits of its own tokens. The loss of one position is log(Σ exp(z))
+# - z at the target.
 #
 # **Predict first.** The model with 22 billion parameters has 8192 positions in a micro-batch. Gathering all logits in
 # float32 would give every rank 1.7 GB. How many numbers for each position do the ranks have to exchange for the loss?
@@ -422,6 +441,7 @@ def loss_in_parts(comm):
 done = run(loss_in_parts, 2)
 numbers = done.traffic.sum(1)[0] / 4 / 100
 print(f"two ranks: {done.results[0]:.6f}, cross_entropy: {whole:.6f}; a rank sends {numbers:g} numbers a position")
+
 
 # %% [markdown]
 # <details><summary>Why</summary>
@@ -447,7 +467,6 @@ print(f"two ranks: {done.results[0]:.6f}, cross_entropy: {whole:.6f}; a rank sen
 # A rank waits for each of these messages. But the product after an all-gather can begin with the rank's own tokens, and
 # go on with those of each other rank as they arrive. The product before a reduce-scatter can send the sums for one rank
 # while it computes those for the next. This is **asynchronous tensor parallelism** [3, 4].
-
 
 # %%
 def milliseconds(overlap):
@@ -476,21 +495,21 @@ Path("scratch").mkdir(exist_ok=True)
 import torch
 from mpi4py import MPI
 
+from mpcourse import tensor_parallel as tp
 from mpcourse.data.text import course_text, draw_batch
 from mpcourse.models.gpt import SMALL
-from mpcourse.tensor_parallel import Options, parallel_gpt, sum_partial_gradients, vocabulary_loss
 
 comm = MPI.COMM_WORLD
 torch.set_num_threads(1)
-model = parallel_gpt(SMALL, comm, Options(sequence=True))
+model = tp.parallel_gpt(SMALL, comm, tp.Options(sequence=True))
 optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
 draw = torch.Generator().manual_seed(0)
 for step in range(31):
     x, target = draw_batch(course_text().train, 16, SMALL.length, draw)
     optimizer.zero_grad()
-    loss = vocabulary_loss(comm, model(x), target.T, SMALL.vocabulary)
+    loss = tp.vocabulary_loss(comm, model(x), target.T, SMALL.vocabulary)
     loss.backward()
-    sum_partial_gradients(comm, model)
+    tp.sum_partial_gradients(comm, model)
     optimizer.step()
     if comm.rank == 0 and step % 10 == 0:
         print(f"{comm.size} rank(s), step {step:2}: loss {loss.item():.4f}")
@@ -502,12 +521,12 @@ for step in range(31):
 # %% [markdown]
 # ## The same in PyTorch
 #
-# `parallelize_module` takes a plan, which says for each layer how it is cut. `ColwiseParallel` and `RowwiseParallel` cut
-# a linear layer's weight, `SequenceParallel` the tokens of a layer norm. `input_layouts=Shard(1)` says that the input is
-# cut by tokens, so PyTorch gathers it. The first file is a layer as many models have it.
+# `parallelize_module` takes a plan, which says for each layer how it is cut. `ColwiseParallel` and `RowwiseParallel`
+# cut a linear layer's weight, `SequenceParallel` the tokens of a layer norm. `input_layouts=Shard(1)` says that the
+# input is cut by tokens, so PyTorch gathers it. The first file is a layer as many models have it.
 
 # %% tags=["nbval-ignore-output"]
-# %%writefile scratch/layer.py
+# %%writefile scratch/model.py
 import torch.nn.functional as F
 from torch import nn
 
@@ -529,16 +548,16 @@ class Layer(nn.Module):
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/parallelized.py
+import model
 import torch
 import torch.distributed as dist
-from layer import Layer
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 
 mesh = init_device_mesh("cpu", (2,))  # on GPUs "cuda"
 torch.manual_seed(0)  # the same weights and the same x on all ranks
-layer, x = Layer(64, 16).double(), torch.randn(4, 32, 64, dtype=torch.float64)
+layer, x = model.Layer(64, 16).double(), torch.randn(4, 32, 64, dtype=torch.float64)
 plan = dict.fromkeys(("norm1", "norm2"), SequenceParallel())
 plan |= dict.fromkeys(("q", "k", "v", "first"), ColwiseParallel(input_layouts=Shard(1)))
 plan |= dict.fromkeys(("out", "second"), RowwiseParallel(output_layouts=Shard(1)))
@@ -550,7 +569,6 @@ if dist.get_rank() == 0:
     print(f"squares of all gradients: {norm.item():.6f}")
 dist.destroy_process_group()
 
-
 # %%
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/parallelized.py 2> scratch/torchrun.log
 
@@ -558,10 +576,10 @@ dist.destroy_process_group()
 import sys
 
 sys.path.insert(0, "scratch")
-from layer import Layer
+import model
 
 torch.manual_seed(0)
-plain, x = Layer(64, 16).double(), torch.randn(4, 32, 64, dtype=torch.float64)
+plain, x = model.Layer(64, 16).double(), torch.randn(4, 32, 64, dtype=torch.float64)
 block = Block(Shape(9, 32, 64, 4, 1)).double()
 state = plain.state_dict()
 for name in ("weight", "bias"):
@@ -584,9 +602,11 @@ def ours(comm):
 print(f"ours, two virtual ranks:  {run(ours, 2).results[0]:.6f}")
 
 # %% [markdown]
-# The results agree. One difference remains: with this plan, PyTorch gathers the tokens three times, for queries, keys
-# and values, and our layer gathers them once. torchtitan gathers them once, too, with `PrepareModuleInput`. For the head
-# there is `loss_parallel`, which computes the loss from logits in parts.
+# The results agree. In both ways, the gradients of the layer norms are summed over the ranks after the backward pass:
+# PyTorch marks them as `Partial`, and sums them when the optimizer uses them. One difference remains: with this plan,
+# PyTorch gathers the tokens three times, for queries, keys and values, and our layer gathers them once. torchtitan
+# gathers them once, too, with `PrepareModuleInput`. For the head there is `loss_parallel`, which computes the loss from
+# logits in parts.
 #
 # ## The reference implementation
 
@@ -623,9 +643,8 @@ reference(copy_in, sum_out, ColumnParallelLinear, RowParallelLinear)
 # one at a time, tensor and sequence parallelism over 8 GPUs, and attention in one kernel (no rows of softmax, no
 # dropout). How many GB of activations does a GPU keep for all layers?
 #
-# **2.** How many tokens must a micro-batch have at least, so that the all-reduces of a layer of width 8192 on 8 H100s
-# take less than a tenth of its products' time? Assume half of 989 TFLOP/s, and 450 GB/s. Does the answer depend on the
-# number of tokens?
+# **2.** How many tokens must a micro-batch have, so that the all-reduces of a layer of width 8192 on 8 H100s take less
+# than a tenth of its products' time? Assume half of 989 TFLOP/s, and 450 GB/s.
 
 # %% tags=["answer"]
 # answer
@@ -640,9 +659,8 @@ print(
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The second answer does not depend on the number of tokens, because FLOPs and bytes are both proportional to it. It
-# depends on the width: products grow with its square, and messages only with the width itself. So messages take a
-# smaller share in wider layers, and less than a tenth from a certain width on.
+# No number of tokens is enough, because FLOPs and bytes are both proportional to it. The width decides. Products grow
+# with its square, and messages grow in proportion to it, so messages take a smaller share in wider layers.
 #
 # </details>
 #
@@ -660,4 +678,4 @@ print(
 #   worse, but is the smaller part of the reason.
 # - With `parallelize_module`, PyTorch computes the same gradients.
 #
-# In the next lesson, tensor parallelism is one of three axes of a grid.
+# Next comes [lesson 12](12_all_together.ipynb), in which tensor parallelism is one of three axes of a grid.

@@ -12,8 +12,7 @@ HATCHES = ("", "///", "...", "xx")
 # Of one half of the layer: name, width, and how it is cut: "columns", "rows", or "tokens" with sequence parallelism.
 ATTENTION = (("norm", 0.7, "tokens"), ("Q K V", 1.3, "columns"), ("heads", 1.0, "columns"), ("out", 1.0, "rows"))
 MLP = (("norm", 0.7, "tokens"), ("first", 1.6, "columns"), ("GELU", 0.7, "columns"), ("second", 1.0, "rows"))
-# The collective calls of the forward and the backward pass before and behind the split layers, without and with sequence
-# parallelism.
+# Collective calls, forward and backward, before and behind the split layers, without and with sequence parallelism.
 BEFORE = (("f: nothing", "all-reduce"), ("all-gather", "reduce-scatter"))
 BEHIND = (("g: all-reduce", "nothing"), ("reduce-scatter", "all-gather"))
 HEIGHT, GAP, MEETING = 1.0, 0.14, 0.62

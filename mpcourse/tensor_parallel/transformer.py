@@ -1,5 +1,6 @@
 """The GPT of `mpcourse.models.gpt`, cut over the ranks of a tensor axis. Activations are (length, batch, width)."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -60,7 +61,7 @@ class ParallelBlock(ParallelLayer):
         super().__init__(comm)
         self.options = o = options or Options()
         self.generators = generators or Generators(comm)
-        self.norm1, self.norm2 = block.norm1, block.norm2
+        self.norm1, self.norm2 = deepcopy(block.norm1), deepcopy(block.norm2)
         self.attention = ParallelAttention(
             comm, block.qkv, block.out, block.heads, sequence=o.sequence, dropout=o.dropout,
             generators=self.generators, fused=o.fused, again=o.recompute == "selective", overlap=o.overlap,
@@ -100,7 +101,7 @@ class ParallelEmbedding(ParallelLayer):
         self.generators = generators or Generators(comm)
         self.sequence = sequence = self.options.sequence
         self.tokens = VocabularyEmbedding(comm, embedding.weight, sequence)
-        self.positions = embedding.positions
+        self.positions = deepcopy(embedding.positions)
         self.partial = ["positions"] if sequence else []
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -121,7 +122,7 @@ class ParallelHead(ParallelLayer):
     def __init__(self, comm: Comm | None, head: Head, options: Options | None = None) -> None:
         super().__init__(comm)
         options = options or Options()
-        self.norm = head.norm
+        self.norm = deepcopy(head.norm)
         self.linear = linears(options.overlap)[0](comm, head.linear, options.sequence)
         self.partial = _of_norms(self) if options.sequence else []
 

@@ -228,6 +228,17 @@ def test_attention_with_grouped_queries_equals_the_whole_one(size, groups, seque
     run(program, size)
 
 
+def test_a_layer_copies_all_that_it_is_made_of():
+    block = Block(SHAPE)
+    held = [p.data_ptr() for p in block.parameters()]
+
+    def program(comm):
+        return [p.data_ptr() for p in ParallelBlock(comm, block).parameters()]
+
+    places = [*held, *(place for of_rank in run(program, 2).results for place in of_rank)]
+    assert len(set(places)) == len(places)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_keeps_no_bias_that_the_whole_one_lacks(bias):
     def program(comm):
