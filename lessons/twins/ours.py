@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from mpcourse.data_parallel import MultiNodeOptimizer, create_communicator
-from mpcourse.grid import Grid, ParallelMLP
+from mpcourse.grid import Grid
 from mpcourse.model_parallel import allgather
 from mpcourse.pipeline import one_f_one_b
 from mpcourse.pipeline.ranks import PipelineRank
+from mpcourse.tensor_parallel import ParallelMLP
 from mpcourse.zero import ShardedOptimizer, ShardedParameters
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # model.py, wherever this is started
