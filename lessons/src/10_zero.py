@@ -583,8 +583,8 @@ plot.sliders(
 #
 # `ZeroRedundancyOptimizer` is stage 1, and `fully_shard` (FSDP2) is stage 3. `MixedPrecisionPolicy` chooses the dtype
 # of the forward and backward pass, and the dtype in which gradients are summed. `train` takes three steps with a small
-# GPT of 216 448 parameters. The program after it trains this model in both stages, in two processes. On GPUs, use "nccl"
-# instead of "gloo", and move each process's model and batches to its own GPU.
+# GPT of 216 448 parameters. The program after it trains this model in both stages, in two processes. On GPUs, use
+# "nccl" instead of "gloo", and move each process's model and batches to its own GPU.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
