@@ -653,7 +653,7 @@ sampler = DistributedSampler(data, seed=1)  # other examples on each rank
 loader = DataLoader(data, batch_size=64, sampler=sampler, drop_last=True)
 torch.manual_seed(dist.get_rank())
 model = mlp((64, 600, 600, 600, 10)).double()
-model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)  # gives all ranks the parameters of rank 0
+model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)  # broadcasts parameters
 with profile() as trace:
     train(model, loader)
 torch.save(model.module.state_dict(), f"scratch/ddp{dist.get_rank()}.pt")

@@ -640,7 +640,7 @@ for chosen in torch.randint(len(images), (100, 16)):
     optimizer.step()
 torch.save(torch.stack(found), f"scratch/noise{dist.get_rank()}.pt")
 dist.destroy_process_group()
-os._exit(0)  # without Python's own exit, during which gloo's threads may abort: pytorch/pytorch, issue 190489
+os._exit(0)  # in Python's own exit, gloo's threads may abort: pytorch/pytorch, issue 190489
 
 # %% tags=["nbval-ignore-output"]
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/train.py 2> scratch/torchrun.log

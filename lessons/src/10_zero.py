@@ -583,8 +583,8 @@ plot.sliders(
 #
 # `ZeroRedundancyOptimizer` is stage 1, and `fully_shard` (FSDP2) is stage 3. `MixedPrecisionPolicy` chooses the dtype
 # of the forward and backward pass, and the dtype in which gradients are summed. `train` takes three steps with a small
-# GPT of 216 448 parameters. The program after it trains this model in both stages, in two processes. On GPUs, use "nccl"
-# instead of "gloo", and move each process's model and batches to its own GPU.
+# GPT of 216 448 parameters. The program after it trains this model in both stages, in two processes. On GPUs, use
+# "nccl" instead of "gloo", and move each process's model and batches to its own GPU.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -614,7 +614,7 @@ def train(name, model, optimizer):
     nbytes = sum((t.to_local() if isinstance(t, DTensor) else t).nbytes for t in kept)
     whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
     if dist.get_rank() == 0:
-        print(f"{name}: {nbytes / sum(p.numel() for p in whole):.1f} bytes a parameter on rank 0", flush=True)
+        print(f"{name}: {nbytes / sum(p.numel() for p in whole):.1f} bytes a parameter", flush=True)
         torch.save(whole, f"scratch/{name}.pt")
 
 
@@ -639,16 +639,16 @@ bfloat16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.b
 for layer in model:
     fully_shard(layer, mp_policy=bfloat16)  # gathers the parameters of a layer together
 fully_shard(model, mp_policy=bfloat16)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)  # made after fully_shard: its state is sharded
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)  # after fully_shard: a sharded state
 train("fully_shard", model, optimizer)
 dist.destroy_process_group()
-os._exit(0)  # without Python's own exit, during which gloo's threads may abort: pytorch/pytorch, issue 190489
+os._exit(0)  # in Python's own exit, gloo's threads may abort: pytorch/pytorch, issue 190489
 
 # %%
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/zero.py 2> scratch/torchrun.log
 
 # %% [markdown]
-# The program prints how many bytes of parameters and of Adam's two moments a rank keeps. The model of stage 1 is in
+# The program prints how many bytes of parameters and of Adam's two moments rank 0 keeps. The model of stage 1 is in
 # float64, where they take 24 bytes a parameter. The two ranks divide the moments, which leaves 8 + 16/2 bytes on each.
 # In stage 3, they divide everything. Here parameters and moments are in float32, which leaves 12/2 bytes.
 #
