@@ -36,7 +36,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from mpcourse import plot
-from mpcourse.split import NIN, HalvedNIN, ParallelMLP, ParallelNIN, TensorParallelAttention, TensorParallelMLP, copy
+from mpcourse.split import NIN, HalvedNIN, ParallelMLP, ParallelNIN, TensorParallelMLP, copy
 from mpcourse.virtual import GPUS, busy, devices, virtual_gpus
 
 # %% [markdown]
@@ -561,22 +561,12 @@ assert all(row == sorted(row) for row in blocks.values()) and blocks["8 GPUs"][0
 # times the bytes of the result. For eight GPUs, this is 1.75 n. Here, GPU 0 sends 7 n in the forward pass.
 #
 # Attention is cut by heads, which exchange nothing. So each GPU computes some heads completely, and one sum at the end
-# is enough, as in the MLP block.
+# is enough, as in the MLP block (lesson 11).
 #
 # Exercise [`e02_column_row`](../exercises/e02_column_row.py): cut a pair of layers, and put the results together.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
 # !mpcourse check e02_column_row
-
-# %% tags=["checked"]
-# checked: attention on two GPUs, four of eight heads on each, agrees with the whole to within 1e-5
-torch.manual_seed(0)
-attention = nn.MultiheadAttention(512, 8, batch_first=True)
-whole = attention(x, x, x, need_weights=False)[0]
-with virtual_gpus(2) as box:
-    heads = TensorParallelAttention(attention, devices(2))
-    assert torch.allclose(heads(x.to("vgpu:0")).cpu(), whole, atol=1e-5)
-assert [p.weight.shape[0] for p in heads.queries] == [256, 256]
 
 # %% [markdown]
 # ## The same in PyTorch

@@ -12,7 +12,7 @@
 #
 # - split a transformer's attention, MLP, embedding and loss over ranks, with two all-reduces forward and two backward;
 # - derive how many bytes of activations a layer keeps, and which of them tensor parallelism divides;
-# - divide the others, too, with sequence parallelism, for the same number of bytes sent;
+# - divide the others, too, by tokens;
 # - predict how long a layer takes on 1 to 16 GPUs, and say why 8 is the usual choice;
 # - do all of this in PyTorch with `parallelize_module`.
 
@@ -176,7 +176,7 @@ print(f"{'sum':38} {sum(r.nbytes for r in alone) / SBH:10.2f} {sum(r.nbytes for 
 
 
 # %% [markdown]
-# Without the three rows of softmax, the sum is 34 s b h. Each of these three has a s² b elements, so together they take
+# Without the three rows of softmax, the sum is the 34 s b h of lesson 03. Each of these three has a s² b elements, so together they take
 # 5 a s² b bytes. This gives the formula of the paper, s b h (34 + 5 a s / h).
 #
 # On eight GPUs, the sum is only 5.3 times as small. Six of the tensors belong to layer norms and dropout, or are the
@@ -217,7 +217,7 @@ print(f"GPU 0 keeps {kept / SBH:.2f} s b h bytes; by the formula {10 + 24 / 8 + 
 # ## Sequence parallelism
 #
 # Layer norm, dropout and addition treat each token by itself. So the ranks can divide the **tokens** among themselves
-# there: rank r has the r-th part of every sequence. This is sequence parallelism [1]. Before the split layers, an
+# there: rank r has the r-th part of every sequence. This is **sequence parallelism** [1]. Before the split layers, an
 # all-gather gives every rank all tokens. Behind them, a reduce-scatter sums the partial results and gives each rank the
 # sums for its own tokens. This is the lower row of the figure.
 #
@@ -258,9 +258,9 @@ assert of_sequence.tolist() == (sent * 10 / 8).tolist()
 # !mpcourse check e11_sequence
 
 # %% [markdown]
-# Now everything is divided by the number of GPUs. The largest tensors left are the three of softmax. **Selective
-# recomputation** drops these three, and computes them again from queries, keys and values in the backward pass. **Full
-# recomputation** keeps only the layer's input.
+# Now everything is divided by the number of GPUs. The largest tensors left are the three of softmax. Selective
+# recomputation (lesson 03) drops these three, and computes them again from queries, keys and values in the backward
+# pass. **Full recomputation** keeps only the layer's input.
 
 # %%
 WAYS = {

@@ -24,7 +24,6 @@ from mpcourse.split.parallel_mlp import ParallelMLP
 from mpcourse.split.tensor import (
     ColumnParallelLinear,
     RowParallelLinear,
-    TensorParallelAttention,
     TensorParallelMLP,
 )
 
@@ -39,7 +38,6 @@ __all__ = [
     "PipelinedResNet50",
     "RowParallelLinear",
     "Split",
-    "TensorParallelAttention",
     "TensorParallelMLP",
     "UNet3D",
     "all_cuts",

@@ -18,7 +18,6 @@ from mpcourse.split import (
     ParallelNIN,
     PipelinedResNet50,
     RowParallelLinear,
-    TensorParallelAttention,
     TensorParallelMLP,
     all_cuts,
     balance,
@@ -237,24 +236,6 @@ def test_a_tensor_parallel_mlp_equals_the_whole_one(box, devices, bias):
     assert_equal_to_the_whole(lambda x: second(F.gelu(first(x))), parts, torch.randn(3, 2, 6), weights)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 3])
-@pytest.mark.parametrize("bias", [True, False])
-def test_tensor_parallel_attention_equals_the_whole_one(box, devices, bias):
-    whole = nn.MultiheadAttention(12, 3, bias=bias, batch_first=True)
-    if bias:
-        nn.init.normal_(whole.in_proj_bias)
-        nn.init.normal_(whole.out_proj.bias)
-    parts = TensorParallelAttention(whole, names(devices))
-    assert_equal_to_the_whole(
-        lambda x: whole(x, x, x, need_weights=False)[0],
-        parts,
-        torch.randn(2, 5, 12),
-        [(whole.out_proj.weight, [p.weight for p in parts.out], 1)],
-    )
-    pieces = [torch.cat([p.weight.grad.cpu() for p in part]) for part in (parts.queries, parts.keys, parts.values)]
-    torch.testing.assert_close(torch.cat(pieces), whole.in_proj_weight.grad)
-
-
 def test_a_tensor_parallel_mlp_exchanges_the_input_and_one_sum(box):
     parts = TensorParallelMLP(nn.Linear(6, 8), nn.Linear(8, 6), names(2))
     x = torch.randn(3, 6, device="vgpu:0", requires_grad=True)
@@ -289,11 +270,6 @@ def test_tensor_parallel_layers_copy_the_weights_that_they_are_made_from(box):
     [
         (lambda: ColumnParallelLinear(nn.Linear(4, 2), ["cpu"] * 3), "2 units over 3 devices"),
         (lambda: TensorParallelMLP(nn.Linear(4, 5), nn.Linear(6, 4), ["cpu"]), "5 outputs do not fit 6 inputs"),
-        (lambda: TensorParallelAttention(nn.MultiheadAttention(4, 2), ["cpu"]), "batch_first=True"),
-        (
-            lambda: TensorParallelAttention(nn.MultiheadAttention(4, 2, batch_first=True), ["cpu"] * 3),
-            "2 units over 3 devices",
-        ),
     ],
 )
 def test_what_cannot_be_split_is_told(make, message):
