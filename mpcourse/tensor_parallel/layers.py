@@ -95,10 +95,10 @@ class ParallelAttention(nn.Module):
         self.replicas = None if comm is None or copies == 1 else comm.Split(own_groups[0], comm.rank)
         # This rank's outputs of qkv, group by group: its heads of queries, then one of keys and one of values. So each
         # of the three is a view of the product, and nothing is copied.
-        queries = torch.arange(own.start, own.stop).chunk(self.groups)
+        queries = torch.arange(own.start, own.stop, device="cpu").chunk(self.groups)
         self.heads = len(queries[0])  # of each group
         order = [
-            torch.cat([of_group, torch.tensor([heads + group, heads + groups + group])])
+            torch.cat([of_group, torch.tensor([heads + group, heads + groups + group], device="cpu")])
             for of_group, group in zip(queries, own_groups, strict=True)
         ]
         column, row = linears(overlap)
@@ -159,4 +159,4 @@ def _own_groups(comm: Comm | None, groups: int) -> tuple[range, int]:
 
 def _elements(heads: Tensor, head: int) -> Tensor:
     """Return the indices of all elements of some heads, each of `head` elements."""
-    return (heads[:, None] * head + torch.arange(head)).flatten()
+    return (heads[:, None] * head + torch.arange(head, device="cpu")).flatten()

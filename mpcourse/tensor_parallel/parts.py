@@ -69,11 +69,11 @@ def own_part(comm: Comm | None, length: int) -> torch.Tensor:
     Raises ValueError for more ranks than there are parts.
     """
     if comm is None:
-        return torch.arange(length)
+        return torch.arange(length, device="cpu")
     if length < comm.size:
         raise ValueError(f"{length} rows or columns cannot be shared by {comm.size} ranks: each needs one at least")
     at = offsets(length, comm.size)
-    return torch.arange(at[comm.rank], at[comm.rank + 1])
+    return torch.arange(at[comm.rank], at[comm.rank + 1], device="cpu")
 
 
 def sharded_parameters(module: nn.Module) -> list[nn.Parameter]:

@@ -137,7 +137,7 @@ def parallel_gpt(
     *,
     tied: bool = False,
     seed: int = 0,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
 ) -> nn.Sequential:
     """Make a GPT of layers + 2 modules, cut over the ranks: int64 (batch, length) to (length, batch, part of logits).
 
@@ -146,14 +146,15 @@ def parallel_gpt(
     options: how it is cut and trained.
     tied: the head's weights are the embedding's.
     seed: the same on all ranks; the whole model's weights depend on it alone, not on the number of ranks.
-    device: where the model is.
+    device: where the model is; None: on torch's default device.
 
     `vocabulary_loss` takes its logits, and `sum_partial_gradients` is called after backward. Every rank draws a whole
     layer and keeps its part. Random numbers elsewhere are not affected.
     Raises ValueError where heads cannot be shared equally.
     """
-    options, generators = options or Options(), Generators(comm, seed, device)
-    with torch.random.fork_rng(devices=[]), torch.device(device):
+    options, place = options or Options(), torch.device(device) if device else torch.get_default_device()
+    generators = Generators(comm, seed, "cpu" if place.type == "meta" else place)
+    with torch.random.fork_rng(devices=[]), place:
         torch.manual_seed(seed)
         first = ParallelEmbedding(comm, Embedding(shape), options, generators)
         blocks = [ParallelBlock(comm, Block(shape), options, generators) for _ in range(shape.layers)]

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.models.gpt import Block, Shape
+from mpcourse.models.gpt import SMALL, Block, Shape
+from mpcourse.plan import Input, Layers
 from mpcourse.tensor_parallel import (
     ColumnParallelLinear,
     Generators,
@@ -38,7 +39,7 @@ from mpcourse.tensor_parallel import (
 )
 from mpcourse.tensor_parallel.communication import all_gather, all_reduce, reduce_scatter
 from mpcourse.tensor_parallel.costs import collectives_of_layer, kept_by_layer, sent_by_layer
-from mpcourse.virtual import run, virtual_gpus
+from mpcourse.virtual import GPUS, run, virtual_gpus
 from tests.programs.tensor_truth import SHAPE, WAYS, over_ranks
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "tensor_truth.py"
@@ -601,3 +602,19 @@ def test_a_token_outside_of_the_vocabulary_is_told_on_all_ranks(token):
 def test_virtual_gpus_are_needed_for_a_program_over_devices():
     with pytest.raises(RuntimeError, match="there is no box"):
         over_devices(lambda comm: comm.rank)
+
+
+# -- plans --
+
+
+def test_a_plan_takes_layers_with_sequence_parallelism():
+    def costs(sequence):
+        def make_model(comm=None):
+            return parallel_gpt(SMALL, comm, Options(sequence=sequence))
+
+        of_layers = Layers(make_model, Input((64,), True), GPUS["A100-SXM4"]).costs(4, 1)
+        return sum(c.held for c in of_layers), [c.forward_sums + c.backward_sums for c in of_layers]
+
+    (plain, sums), (sequence, of_sequence) = costs(False), costs(True)
+    assert sequence < 0.8 * plain
+    assert sums == of_sequence  # an all-gather and a reduce-scatter take as long as an all-reduce
