@@ -47,7 +47,7 @@ from mpcourse.tensor_parallel import (
     sum_partial_gradients,
     vocabulary_loss,
 )
-from mpcourse.tensor_parallel.costs import kept_by_layer
+from mpcourse.tensor_parallel.costs import kept_by_layer, sent_by_layer
 from mpcourse.virtual import run, virtual_gpus
 
 torch.set_num_threads(1)
@@ -176,8 +176,8 @@ print(f"{'sum':38} {sum(r.nbytes for r in alone) / SBH:10.2f} {sum(r.nbytes for 
 
 
 # %% [markdown]
-# Without the three rows of softmax, the sum is the 34 s b h of lesson 03. Each of these three has a s² b elements, so together they take
-# 5 a s² b bytes. This gives the formula of the paper, s b h (34 + 5 a s / h).
+# Without the three rows of softmax, the sum is the 34 s b h of lesson 03. Each of these three has a s² b elements, so
+# together they take 5 a s² b bytes. This gives the formula of the paper, s b h (34 + 5 a s / h).
 #
 # On eight GPUs, the sum is only 5.3 times as small. Six of the tensors belong to layer norms and dropout, or are the
 # input of a split layer. Every GPU keeps these whole. They take 10 s b h bytes, 38 % of the sum.
@@ -349,46 +349,46 @@ for row in KORTHIKANTI:
 
 # %% tags=["answer"]
 # answer
-def utilisation(size, shape=(S, B, H, HEADS), seconds=None):
+def utilisation(size, seconds=None, shape=(S, B, H, HEADS), gpu=("A100-SXM4", "NVLink 3"), peak=312e12):
     length, batch, width, _ = shape
-    _, forward, backward = layer_on_gpus(size, WAYS["+ selective recomputation"], seconds, shape)
+    _, forward, backward = layer_on_gpus(size, WAYS["+ selective recomputation"], seconds, shape, gpu)
     flops = 72 * batch * length * width**2 * (1 + length / (6 * width))
-    return flops / (size * 312e12 * (forward + backward))
+    return 100 * flops / (size * peak * (forward + backward))
 
 
-def two_machines(size, nbytes, **how):
-    return Machines.named(16, "A100-SXM4").sum_over(size, 1, nbytes, **how)
-
-
-sizes = [1, 2, 4, 8, 16]
+two_machines = Machines.named(16, "A100-SXM4").sum_over
 wires = {
+    "messages that take no time": lambda size, nbytes: 0.0,
     "NVLink everywhere": None,
-    "a card for each GPU": two_machines,
-    "one card": partial(two_machines, one_ring=True),
+    "two machines, a card for each GPU": lambda size, nbytes: two_machines(size, 1, nbytes),
+    "two machines, one card each": lambda size, nbytes: two_machines(size, 1, nbytes, one_ring=True),
 }
-lines = {}
+sizes, lines = [1, 2, 4, 8, 16], {}
 for wire, seconds in wires.items():
-    of_sixteen = utilisation(16, seconds=seconds)
-    lines[wire] = [100 * utilisation(size) for size in sizes[:-1]] + [100 * of_sixteen]
-    print(f"16 GPUs, {wire}: {of_sixteen:.0%}")
+    inside = seconds if "no time" in wire else None
+    lines[wire] = [utilisation(size, inside) for size in sizes[:-1]] + [utilisation(16, seconds)]
+    print(f"16 GPUs, {wire}: {lines[wire][-1]:.0f} %")
+for size in sizes[1:]:
+    print(f"{size:2} GPUs: a GPU sends {sent_by_layer(S, B, H, size, 2, sequence=True) / 1e6:.0f} MB for a layer")
 plot.lines(sizes, lines, "GPUs that share a layer", "utilisation (%)", "Even over NVLink, 16 GPUs are worse than 8")
 None
 
 # %% tags=["checked"]
 # checked: of the 14 or 15 points that 16 GPUs lose, NVLink gives back 3
-eight, nvlink, cards, ring = lines["one card"][3], *(line[-1] for line in lines.values())
+eight, (free, nvlink, cards, ring) = lines["NVLink everywhere"][3], (line[-1] for line in lines.values())
 assert 44 < eight < 45 and 29 < cards < 31 and 32 < nvlink < 34 and ring < 11
 
 
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Only three of the fifteen points come back. The network is slow, but that is the smaller part of the answer. With 16
-# GPUs, each GPU computes half as much as with 8, but sends about as many bytes: 2 n (p - 1) / p grows from 1.75 n to
-# 1.88 n. The products become narrower, too, so the GPU reaches a smaller part of its peak. Both happen at every
-# doubling, also from 1 to 2 to 4 to 8.
+# Only three of the fifteen points come back. The network between the machines is the smaller part of the answer. With
+# 16 GPUs, each GPU computes half as much as with 8, but sends 944 MB for a layer, more than the 881 MB with 8. So
+# messages take twice as large a share of the time, over any wire. The products become narrower, too, but that costs
+# little: if messages took no time, 16 GPUs would reach 57 %.
 #
-# If each machine has only one card, the all-reduce is as slow as this card, and the utilisation drops to 10 %.
+# If each machine has only one network card for all its GPUs, the messages are as slow as this card, and the utilisation
+# drops to 10 %.
 #
 # </details>
 #
@@ -397,12 +397,8 @@ assert 44 < eight < 45 and 29 < cards < 31 and 32 < nvlink < 34 and ring < 11
 # %% tags=["nbval-ignore-output"]
 def try_it(width=6144, sequences=4, gpu="A100-SXM4"):
     link, peak = {"A100-SXM4": ("NVLink 3", 312e12), "H100-SXM": ("NVLink 4", 989e12)}[gpu]
-    shape, found = (S, sequences, width, 64), []
-    for size in (1, 2, 4, 8, 16):
-        _, *both = layer_on_gpus(size, WAYS["+ selective recomputation"], None, shape, (gpu, link))
-        flops = 72 * sequences * S * width**2 * (1 + S / (6 * width))
-        found.append(100 * flops / (size * peak * sum(both)))
-    return plot.lines([1, 2, 4, 8, 16], {gpu: found}, "GPUs, over NVLink", "utilisation (%)", f"width {width}")
+    found = [utilisation(size, None, (S, sequences, width, 64), (gpu, link), peak) for size in sizes]
+    return plot.lines(sizes, {gpu: found}, "GPUs, over NVLink", "utilisation (%)", f"width {width}")
 
 
 plot.sliders(try_it, width=[2048, 6144, 12288, 24576], sequences=[1, 4], gpu=["A100-SXM4", "H100-SXM"])
