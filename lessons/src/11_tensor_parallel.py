@@ -3,14 +3,14 @@
 #
 # **Why 8 and not 16?** About 55 minutes to read, and 110 for its exercises.
 #
-# In 2022 Korthikanti and others trained four GPTs, of 22 billion to one trillion parameters, on 8 to 512 GPUs [1]. They
+# In 2022 Korthikanti and others ran four GPTs, of 22 billion to one trillion parameters, on 8 to 512 GPUs [1]. They
 # chose a different number of pipeline stages for each model. But every model had its layers split over 8 GPUs, no fewer
 # and no more. Each of their machines had 8 GPUs, so the usual answer is that the network between machines is too slow
 # for 16. This lesson predicts how much of the answer that is.
 #
 # After this lesson you can
 #
-# - split a transformer's attention, MLP, embedding and loss over ranks, with two all-reduces forward and two backward;
+# - split a transformer's attention, MLP, embedding and loss over ranks, and count their messages;
 # - derive how many bytes of activations a layer keeps, and which of them tensor parallelism divides;
 # - divide the others, too, by tokens;
 # - predict how long a layer takes on 1 to 16 GPUs, and say why 8 is the usual choice;
@@ -56,7 +56,7 @@ torch.set_num_threads(1)
 # ## From one process to ranks
 #
 # In lesson 02, one process split two layers over several GPUs, H = GELU(X A) and Y = H B. It copied X to every GPU, and
-# collected the partial results of Y on GPU 0. GPU 0 sent three times as many bytes as any other GPU.
+# collected the partial results of Y on GPU 0. With four GPUs, GPU 0 sent three times as many bytes as each other GPU.
 #
 # Now each GPU has a rank of its own, and all ranks run the same program. Every rank already has X, so nothing is copied
 # in the forward pass. The partial results are summed by an all-reduce, so every rank gets Y and computes the same loss.
@@ -108,7 +108,7 @@ for size in (1, 2, 4):
 #
 # A transformer's layer consists of attention and an MLP. Each begins with a layer norm, ends with dropout, and is added
 # to its input. Attention consists of **heads**, which work independently: each has its own queries, keys and values. So
-# the matrix that computes them is cut by columns, whole heads at a time, and the output matrix by rows.
+# the matrix of queries, keys and values is cut by columns, in whole heads, and the output matrix behind it by rows.
 #
 # **Predict first.** How many all-reduces does a layer need in the forward pass, and how many in the backward pass?
 
@@ -144,13 +144,13 @@ assert sent.tolist() == [4 * activation] * 2
 #
 # </details>
 #
-# The upper row of the figure is the layer so far. (The lower row follows below.) Layer norms, dropout and additions are
-# grey: every rank repeats them for all tokens.
+# The upper row of the figure is the layer so far. Calls of the backward pass are in parentheses. Layer norms, dropout
+# and additions are grey: every rank repeats them for all tokens.
 #
-# All ranks must drop the same elements where their activations are the same, and different ones where each rank has its
-# own heads. So each rank has two generators of random numbers. One has the same seed on all ranks, the other a
-# different seed on each. The initial weights should not depend on the number of ranks. So every rank draws whole
-# weights with the same seed, and keeps its part.
+# Dropout must drop the same elements where all ranks have the same activations, and different ones in each rank's
+# heads. So each rank has two generators of random numbers. One has the same seed on all ranks, the other a different
+# seed on each. The initial weights should not depend on the number of ranks. So every rank draws whole weights with the
+# same seed, and keeps its part.
 #
 # Exercise [`e11_attention_heads`](../exercises/e11_attention_heads.py): compute attention with each rank's heads.
 
@@ -160,10 +160,10 @@ assert sent.tolist() == [4 * activation] * 2
 # %% [markdown]
 # ## What a layer keeps
 #
-# Between forward and backward, a layer keeps activations. Korthikanti and others count them in 16 bits, with s tokens
-# in a sequence, b sequences, width h and a heads. A tensor of s b h elements takes 2 s b h bytes. A mask of dropout
-# takes s b h, one byte for each element. The next cell lists the tensors of one layer of the model with 22 billion
-# parameters, on one GPU and on eight.
+# Between forward and backward, a layer keeps activations. Korthikanti and others count them in 16 bits, for b sequences
+# of s tokens, a width h, and a number of heads a. A tensor of s b h elements takes 2 s b h bytes. A mask of dropout
+# takes one byte for each element. The next cell lists the tensors of one layer of the model with 22 billion parameters,
+# on one GPU and on eight.
 
 # %%
 S, B, H, HEADS = 2048, 4, 6144, 64  # the model with 22 billion parameters
@@ -179,11 +179,11 @@ print(f"{'sum':38} {sum(r.nbytes for r in alone) / SBH:10.2f} {sum(r.nbytes for 
 # Without the three rows of softmax, the sum is the 34 s b h of lesson 03. Each of these three has a s² b elements, so
 # together they take 5 a s² b bytes. This gives the formula of the paper, s b h (34 + 5 a s / h).
 #
-# On eight GPUs, the sum is only 5.3 times as small. Six of the tensors belong to layer norms and dropout, or are the
-# input of a split layer. Every GPU keeps these whole. They take 10 s b h bytes, 38 % of the sum.
+# On eight GPUs, the sum is divided by only 5.3. Six of the tensors belong to layer norms and dropouts, or are the input
+# of a layer that is cut by columns. Every GPU keeps these whole. They take 10 s b h bytes, 38 % of the sum.
 #
 # The next cell runs the layer on eight virtual A100s, and counts what each GPU holds after the forward pass.
-# `over_devices` runs a program once for each GPU, as `run` does for ranks. Its collective calls go from GPU to GPU.
+# `over_devices` runs a program once for each GPU, as `run` does for ranks. Collective calls go from GPU to GPU.
 
 # %%
 def layer_on_gpus(size, options, seconds=None, shape=(S, B, H, HEADS), gpu=("A100-SXM4", "NVLink 3")):
@@ -221,8 +221,7 @@ print(f"GPU 0 keeps {kept / SBH:.2f} s b h bytes; by the formula {10 + 24 / 8 + 
 # all-gather gives every rank all tokens. Behind them, a reduce-scatter sums the partial results and gives each rank the
 # sums for its own tokens. This is the lower row of the figure.
 #
-# A rank keeps only its own tokens of a split layer's input. When it needs all of them in the backward pass, for the
-# gradient of the weights, it gathers them once more.
+# Of the gathered input, a rank keeps only its own tokens for the backward pass.
 #
 # **Predict first.** With sequence parallelism, does a rank send more bytes for a layer, fewer, or equally many?
 
@@ -240,16 +239,17 @@ assert of_sequence.tolist() == (sent * 10 / 8).tolist()
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# A ring all-reduce is a reduce-scatter followed by an all-gather (lesson 05). In the forward pass, both move to
-# different places, but send the same bytes. In the backward pass, each split layer gathers its input once more, so
-# there are ten halves of an all-reduce in place of eight. With overlap, these two all-gathers cost no time, because the
-# input's gradient can be computed meanwhile.
+# A ring all-reduce is a reduce-scatter followed by an all-gather (lesson 05). In the forward pass, the two halves move
+# apart, but send the same bytes. In the backward pass, a layer that is cut by columns needs all tokens for the gradient
+# of its weights, and has kept its own alone. So it gathers them once more. This makes ten halves of an all-reduce in
+# place of eight. The two further all-gathers can run while the input's gradient is computed.
 #
 # </details>
 #
-# A parameter of a layer norm is the same on all ranks. But with sequence parallelism, each rank computes its gradient
-# from its own tokens alone. So these gradients must be summed over the ranks after the backward pass. Without this sum,
-# the ranks' layer norms slowly become different, and no error says so.
+# A parameter of a layer norm is the same on all ranks. But with sequence parallelism, a rank computes this gradient
+# from its own tokens alone. The same holds for biases that are added to own tokens, and for the embeddings of
+# positions. So these gradients must be summed over the ranks after the backward pass. Without this sum, the ranks'
+# layer norms slowly become different, and no error says so.
 #
 # Exercise [`e11_sequence`](../exercises/e11_sequence.py): write the all-gather and the reduce-scatter, with their
 # backward passes, and sum these gradients.
@@ -311,13 +311,12 @@ for (name, options), published in zip(
     print(f"{name:11} forward {both[0]}   backward {both[1]}")
 
 # %% [markdown]
-# The predictions are between 1 % and 12 % too slow. Two causes are known. Megatron-LM computes dropout and addition in
-# one kernel, and ours takes three. In Megatron-LM's backward pass, the all-reduce runs while the weights' gradients are
-# computed, and ours waits for it.
+# The predictions are between 1 % and 12 % too slow. Two causes are likely. Megatron-LM computes dropout and addition in
+# one kernel, and our layer takes several. In Megatron-LM's backward pass, the all-reduce runs while the weights'
+# gradients are computed, and ours waits for it.
 #
-# From the time of a layer follows the time of an iteration: with p stages, m micro-batches and l layers in a stage, it
-# is (m + p - 1) l times the time of a layer (lesson 04). If each stage has c groups of layers, the bubble is c times as
-# short.
+# With m micro-batches and p pipeline stages of l layers each, an iteration takes (m + p - 1) l times the time of a
+# layer (lesson 04). With c chunks on each stage, the bubble is divided by c.
 
 # %%
 print("               full recomputation             sequence parallelism, selective recomputation")
@@ -333,16 +332,15 @@ for row in KORTHIKANTI:
 
 
 # %% [markdown]
-# The predictions are at most 11 % too fast. They leave out the embedding, the loss, messages between stages and the
-# optimizer step.
+# The predictions are at most 12 % too fast. They leave out the embedding, the loss, messages between stages and the
+# optimizer step. Our layers are a little too slow, so a part of this error is hidden.
 #
 # ## Why 8?
 #
-# The **utilisation** of a GPU is the FLOP/s that the model needs, divided by the GPU's peak. One layer needs 72 b s h²
-# (1 + s / 6h) FLOPs, forward and backward. We predict the utilisation for 1 to 16 GPUs. The first eight are in one
-# machine. For 16 GPUs in two machines, we assume that each GPU has a network card of 25 GB/s, as in the paper, and that
-# the all-reduce uses all of them: it sums inside each machine, then each GPU exchanges an eighth of the result with the
-# other machine.
+# The **utilisation** of a GPU is the number of the model's FLOPs that it computes in a second, divided by its peak. One
+# layer needs 72 b s h² (1 + s / 6h) FLOPs, forward and backward. We predict the utilisation for 1 to 16 GPUs. The first
+# eight are in one machine. For 16 GPUs in two machines, we assume that each GPU has a network card of 25 GB/s. The
+# all-reduce sums inside each machine, and then each GPU exchanges an eighth of the result with the other machine.
 #
 # **Predict first.** From 8 to 16 GPUs, the utilisation falls from 44 % to 30 %. Replace the network between both
 # machines by NVLink, so that all 16 GPUs are in one machine. How much of the loss disappears?
@@ -382,10 +380,10 @@ assert 44 < eight < 45 and 29 < cards < 31 and 32 < nvlink < 34 and ring < 11
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# Only three of the fifteen points come back. The network between the machines is the smaller part of the answer. With
+# Only 3 of the 14 percentage points come back. The network between the machines is the smaller part of the answer. With
 # 16 GPUs, each GPU computes half as much as with 8, but sends 944 MB for a layer, more than the 881 MB with 8. So
-# messages take twice as large a share of the time, over any wire. The products become narrower, too, but that costs
-# little: if messages took no time, 16 GPUs would reach 57 %.
+# messages take a larger share of the time over any wire. The products become narrower, too, but that costs little: if
+# messages took no time, 16 GPUs would reach 57 %.
 #
 # If each machine has only one network card for all its GPUs, the messages are as slow as this card, and the utilisation
 # drops to 10 %.
@@ -404,20 +402,38 @@ def try_it(width=6144, sequences=4, gpu="A100-SXM4"):
 plot.sliders(try_it, width=[2048, 6144, 12288, 24576], sequences=[1, 4], gpu=["A100-SXM4", "H100-SXM"])
 
 # %% [markdown]
-# So 16 is worse than 8, whatever the wire. Then why not 4 GPUs, which reach 52 %? With Adam in mixed precision, a
-# parameter takes 18 bytes (here gradients are summed in float32). 22 billion parameters take 396 GB. On four GPUs, each
-# would hold 99 GB, but an A100 has 80 GB. On eight GPUs, each holds 50 GB, and the activations fit beside it. **8 is
-# the smallest number of GPUs on which the model fits**, and the largest inside a machine. For the models with more
-# parameters, 8 GPUs are too few. But a second group of 8 gains more as a pipeline stage, which sends one activation for
-# many layers, than as the other half of every layer.
+# Wide layers and many tokens lose less, and H100s lose more, because they compute faster.
+#
+# So 16 is worse than 8 over any wire. Then why not 4 GPUs, which reach 52 %? Because of memory. With Adam in mixed
+# precision, a parameter takes 18 bytes (here gradients are summed in float32), so 22 billion parameters take 396 GB. On
+# four GPUs, each would hold 99 GB, but an A100 has 80 GB. On eight, each holds 50 GB, and 10 GB of activations fit,
+# too. **8 is the smallest power of two for which the model fits**, and the largest inside a machine.
+#
+# The model with 175 billion parameters runs on 64 GPUs. These could also be 4 GPUs a layer and 16 stages. The first
+# stage of a pipeline keeps activations as if it had all layers (lesson 04), divided by the GPUs that share a layer.
+
+# %%
+for tensor, stages in ((8, 8), (4, 16)):
+    bubble = (stages - 1) / 3 / 64  # 3 chunks, 64 micro-batches
+    reached = utilisation(tensor, None, (S, 1, 12288, 96)) / (1 + bubble)
+    activations = 34 * S * 12288 * 96 / tensor * (1 + (stages - 1) / stages / 3)
+    print(
+        f"{tensor} GPUs x {stages:2} stages: {reached:.0f} %; the first stage keeps {activations / 1e9:.0f} GB", end=" "
+    )
+    print(f"of activations beside {18 * 175e9 / 64 / 1e9:.0f} GB of model states")
+
+# %% [markdown]
+# By our prediction, 4 GPUs for each layer are faster here. But 76 of 80 GB are full, and the embedding, the buffers of
+# NCCL and what a layer needs while it computes have to fit, too.
 #
 # ## A vocabulary in parts
 #
-# The first and the last layer have the largest matrices: 51 200 tokens of width h. Each rank has a part of the tokens.
-# In the embedding, a rank has vectors for its own tokens, and zeros for all others. The sum over ranks is complete.
+# The first and the last layer have large matrices, with 51 200 rows of width h, one for each token of the vocabulary.
+# Each rank has a part of these rows. The embedding gives zeros for tokens of other ranks, and the sum over the ranks is
+# complete.
 #
-# The head is column parallel, so each rank has the logits of its own tokens. The loss of one position is log(Σ exp(z))
-# - z at the target.
+# The head is cut by columns, so each rank has the logits of its part of the vocabulary. The loss of one position is log
+# Σ exp(z), minus the logit z of the target.
 #
 # **Predict first.** The model with 22 billion parameters has 8192 positions in a micro-batch. Gathering all logits in
 # float32 would give every rank 1.7 GB. How many numbers for each position do the ranks have to exchange for the loss?
@@ -443,10 +459,10 @@ print(f"two ranks: {done.results[0]:.6f}, cross_entropy: {whole:.6f}; a rank sen
 # <details><summary>Why</summary>
 #
 # Three numbers: the largest logit, the sum of the exponentials, and the target's logit. The largest logit is subtracted
-# from all others, so that no exponential overflows. It must be the largest of all ranks: with a different one on each
-# rank, the sums of exponentials could not be added. The gradient, softmax minus one at the target, needs no message.
+# from all others, so that no exponential overflows. It must be the same on all ranks, or their sums of exponentials
+# could not be added. The gradient, softmax minus one at the target, needs no message.
 #
-# For 8192 positions, this is 98 kB in place of 1.7 GB.
+# For 8192 positions, three numbers take 98 kB, and all logits 1.7 GB.
 #
 # </details>
 #
@@ -460,7 +476,7 @@ print(f"two ranks: {done.results[0]:.6f}, cross_entropy: {whole:.6f}; a rank sen
 # %% [markdown]
 # ## Behind computation
 #
-# A rank waits for each of these messages. But the product after an all-gather can begin with the rank's own tokens, and
+# So far, a rank waits for every message. But the product after an all-gather can begin with the rank's own tokens, and
 # go on with those of each other rank as they arrive. The product before a reduce-scatter can send the sums for one rank
 # while it computes those for the next. This is **asynchronous tensor parallelism** [3, 4].
 
@@ -473,11 +489,11 @@ def milliseconds(overlap):
 
 waiting, behind = milliseconds(False), milliseconds(True)
 print(f"a layer of width 8192 on 8 H100s: {waiting:.1f} ms -> {behind:.1f} ms, {waiting / behind:.2f} times as fast")
-print(f"torchtitan, Llama 70B on 256 H100s: 597.3 -> 652.4 tokens/s, {652.4 / 597.3:.2f} times as fast")
+print(f"torchtitan, Llama 70B on 256 H100s: 597.3 -> 652.4 tokens/s a GPU, {652.4 / 597.3:.2f} times as fast")
 
 # %% [markdown]
-# Our prediction is for one layer, and twice as optimistic as what torchtitan measured for a whole training step. In the
-# prediction, messages do not slow products down, and smaller products are the only price of the pieces.
+# We predict a gain of 21 % for one layer. torchtitan measured 9 % for a whole training step, in which full
+# recomputation also takes time. In our prediction, messages do not slow products down.
 #
 # ## On real ranks
 #
@@ -518,8 +534,8 @@ for step in range(31):
 # ## The same in PyTorch
 #
 # `parallelize_module` takes a plan, which says for each layer how it is cut. `ColwiseParallel` and `RowwiseParallel`
-# cut a linear layer's weight, `SequenceParallel` the tokens of a layer norm. `input_layouts=Shard(1)` says that the
-# input is cut by tokens, so PyTorch gathers it. The first file is a layer as many models have it.
+# cut a linear layer's weight, and `SequenceParallel` cuts the tokens of a layer norm. `input_layouts=Shard(1)` says
+# that the input is cut by tokens, so PyTorch gathers it. `model.py` is an ordinary layer.
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/model.py
@@ -598,11 +614,11 @@ def ours(comm):
 print(f"ours, two virtual ranks:  {run(ours, 2).results[0]:.6f}")
 
 # %% [markdown]
-# The results agree. In both ways, the gradients of the layer norms are summed over the ranks after the backward pass:
-# PyTorch marks them as `Partial`, and sums them when the optimizer uses them. One difference remains: with this plan,
-# PyTorch gathers the tokens three times, for queries, keys and values, and our layer gathers them once. torchtitan
-# gathers them once, too, with `PrepareModuleInput`. For the head there is `loss_parallel`, which computes the loss from
-# logits in parts.
+# The results agree. PyTorch marks the gradients of the layer norms as `Partial`, and sums them over the ranks when they
+# are used. There are two differences. With this plan, PyTorch gathers the tokens three times, for queries, keys and
+# values, and our layer once. (torchtitan gathers them once, too, with `PrepareModuleInput`.) And PyTorch keeps the
+# gathered tokens for the backward pass, so it sends less than our layer, and holds more. For the head there is
+# `loss_parallel`, which computes the loss from logits in parts.
 #
 # ## The reference implementation
 
@@ -620,7 +636,7 @@ reference(copy_in, sum_out, ColumnParallelLinear, RowParallelLinear)
 # | `copy_in`, `sum_out` | Megatron-LM's `copy_to_tensor_model_parallel_region`, `reduce_from_...` |
 # | `ColumnParallelLinear`, `RowParallelLinear` | the same in Megatron-LM; `ColwiseParallel`, `RowwiseParallel` |
 # | `Options(sequence=True)` | `--sequence-parallel`; `SequenceParallel` |
-# | `recompute="selective"` | `--recompute-granularity selective`; selective activation checkpointing |
+# | `recompute="selective"` | `--recompute-granularity selective` |
 # | `Options(overlap=True)` | `--tp-comm-overlap`; torchtitan's asynchronous tensor parallelism |
 # | `Generators` | Megatron-LM's `CudaRNGStatesTracker` |
 # | `vocabulary_loss` | `vocab_parallel_cross_entropy`; `loss_parallel` |
@@ -631,7 +647,8 @@ reference(copy_in, sum_out, ColumnParallelLinear, RowParallelLinear)
 #    Parallelism*, 2019, <https://arxiv.org/abs/1909.08053>
 # 3. Shibo Wang and others, *Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
 #    Models*, 2023, <https://doi.org/10.1145/3567955.3567959>
-# 4. PyTorch team, *torchtitan*, 2024, `docs/performance.md`, <https://github.com/pytorch/torchtitan>
+# 4. PyTorch team, *torchtitan*, 2025, `benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md`,
+#    <https://github.com/pytorch/torchtitan>
 #
 # ## Problems
 #
@@ -640,7 +657,7 @@ reference(copy_in, sum_out, ColumnParallelLinear, RowParallelLinear)
 # dropout). How many GB of activations does a GPU keep for all layers?
 #
 # **2.** How many tokens must a micro-batch have, so that the all-reduces of a layer of width 8192 on 8 H100s take less
-# than a tenth of its products' time? Assume half of 989 TFLOP/s, and 450 GB/s.
+# than a tenth of its products' time, without those of attention? Assume half of 989 TFLOP/s, and 450 GB/s.
 
 # %% tags=["answer"]
 # answer
@@ -655,7 +672,7 @@ print(f"   a tenth from a width of {10 * messages / products * 8192:.0f} on")
 # <details><summary>Why</summary>
 #
 # No number of tokens is enough, because FLOPs and bytes are both proportional to it. The width decides. Products grow
-# with its square, and messages grow in proportion to it, so messages take a smaller share in wider layers.
+# with its square, and messages in proportion to it.
 #
 # </details>
 #
@@ -664,13 +681,13 @@ print(f"   a tenth from a width of {10 * messages / products * 8192:.0f} on")
 # - Two functions at the border of the split layers, f and g, make a layer on many ranks equal to one process. A layer
 #   needs two all-reduces forward and two backward.
 # - A layer keeps s b h (34 + 5 a s / h) bytes. Tensor parallelism divides all but 10 s b h.
-# - Sequence parallelism divides these, too. It sends the same bytes, and gathers once more behind computation. The
-#   gradients of the layer norms must be summed.
+# - Sequence parallelism divides these, too, for 1.25 times as many bytes sent. The gradients of the layer norms must be
+#   summed.
 # - The predicted layer times are within 12 % of eight A100s' in each of five ways, and the iterations of four models
 #   within 12 %.
-# - 8 is the number of GPUs in a machine, and the smallest number on which the smallest of these models fits. At every
-#   doubling, utilisation falls, because products are halved and messages are not. A network between machines makes this
-#   worse, but is the smaller part of the reason.
-# - With `parallelize_module`, PyTorch computes the same gradients.
+# - 8 is the number of GPUs in a machine, and memory needs them. At every doubling, utilisation falls, because products
+#   are halved and messages are not. Where each GPU has a network card, the network between machines is the smaller part
+#   of the loss.
+# - With `parallelize_module`, PyTorch computes gradients with the same sum of squares.
 #
 # Next comes [lesson 12](12_all_together.ipynb), in which tensor parallelism is one of three axes of a grid.
