@@ -54,11 +54,11 @@ class GatherIn(torch.autograd.Function):
     def backward(ctx, gradient):
         """Return one value for each argument of forward: None for comm, and the gradient of x, (rows, ...).
 
-        gradient: (p rows, ...). What follows differs from rank to rank, so the loss depends on x through the results on
-        all ranks: the gradient of x is this rank's rows of the sum of all ranks' `gradient`. A rank sends (p - 1) / p
-        of the values of `gradient` to others.
+        gradient: (p rows, ...), of what this rank got in forward. Each rank computes something else from these rows, so
+        the loss depends on x through the results on all ranks. A rank sends (p - 1) / p of the values of `gradient` to
+        others.
         """
-        raise NotImplementedError("e11_sequence: this rank's rows of the sum of all ranks' gradients")
+        raise NotImplementedError("e11_sequence: the gradient of this rank's rows, from those of all ranks")
 
 
 class ScatterOut(torch.autograd.Function):
@@ -77,26 +77,26 @@ class ScatterOut(torch.autograd.Function):
     def backward(ctx, gradient):
         """Return one value for each argument of forward: None for comm, and the gradient of x, (rows, ...).
 
-        gradient: (rows / p, ...), of this rank's rows. Every row of x is in the result of some rank.
+        gradient: (rows / p, ...), of what this rank got in forward. A rank sends it to each other rank at most once.
         """
-        raise NotImplementedError("e11_sequence: each row's gradient from the rank that has the row")
+        raise NotImplementedError("e11_sequence: the gradient of all rows")
 
 
 def gather_in(comm, x):
-    """Return the rows of all ranks. Forward is an all-gather, and backward a reduce-scatter.
+    """Return the rows of all ranks, in order of rank: (p rows, ...).
 
     comm: an mpi4py communicator, perhaps of one rank. All its ranks call this function, and later backward.
     x: this rank's rows, (rows, ...), float64, of one shape on all ranks, and perhaps not contiguous. Neither x nor the
     gradient that backward gets is changed. The results have memory of their own. Send arrays by methods that do not
-    pickle.
+    pickle. Each call may send 256 bytes more than forward and backward say.
     """
     return GatherIn.apply(comm, x)
 
 
 def scatter_out(comm, x):
-    """Return this rank's rows of the sum of x over all ranks. Forward is a reduce-scatter, and backward an all-gather.
+    """Return this rank's rows of the sum of x over all ranks: (rows / p, ...).
 
-    comm, x: as in gather_in, but x has p times as many rows as the result.
+    comm, x: as in gather_in. The number of x's rows is a multiple of p.
     """
     return ScatterOut.apply(comm, x)
 

@@ -27,7 +27,7 @@ from mpi4py import MPI
 
 
 def loss_and_gradient(comm, logits, targets):
-    """Return (loss, gradient): the mean cross-entropy over n positions, and its gradient by this rank's logits.
+    """Return (loss, gradient): the mean cross-entropy over n positions, and its gradient for this rank's logits.
 
     comm: an mpi4py communicator, perhaps of one rank. All its ranks call this function.
     logits: (n, own), float64 or float32, perhaps not contiguous: what this rank has of the logits of n positions, n at
