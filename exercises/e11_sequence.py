@@ -1,18 +1,19 @@
 """Exercise e11: share what tensor parallelism repeats.
 
-In tensor parallelism each rank has a part of the two layers of an MLP. What stands around them, such as the layer norm,
-the bias behind the second layer, and the residual connection, every rank repeats for all rows of the activations.
-Sequence parallelism shares these rows: between the MLPs each rank has rows / p of the rows, and works on those alone.
-Before the first layer all ranks gather their rows. After the second layer each rank needs only its own rows of the sum:
+In tensor parallelism each rank has a part of the two layers of an MLP. Every rank repeats what comes before and after
+them for all rows of the activations: the layer norm, the second layer's bias, and the residual connection. Sequence
+parallelism shares these rows among the p ranks: each rank has 1 / p of them, and computes the layer norm, the bias and
+the residual connection for these alone. Before the first layer all ranks gather their rows. After the second layer each
+rank needs only its own rows of the sum:
 
-    y = layer_norm(x)                    # x is this rank's rows
-    y = gelu(linear(gather_in(comm, y), first, first_bias))  # first has some of the output features
-    y = scatter_out(comm, linear(y, second))                 # second has the input features that belong to them
-    x = x + y + bias                     # this rank's rows again
+    y = layer_norm(x)                                        # x has this rank's rows
+    y = gelu(linear(gather_in(comm, y), first, first_bias))  # this rank's part of the first layer, on all rows
+    y = scatter_out(comm, linear(y, second))                 # this rank's part of the second layer
+    x = x + y + bias                                         # this rank's rows again
 
-An all-reduce is a reduce-scatter and an all-gather, so this sends as many bytes as tensor parallelism without it.
-All ranks compute one loss together: the loss is the sum of what the ranks compute from their rows. The layer norm and
-the bias have equal parameters on all ranks, but each rank's gradient of them comes from its own rows alone.
+This sends as many bytes as tensor parallelism without it. All ranks compute one loss together: the loss is the sum of
+what the ranks compute from their rows. The layer norm and the bias have equal parameters on all ranks, but each rank's
+gradient of them comes from its own rows alone.
 
 The check runs your functions on 1, 2, 3 and 4 virtual ranks, where it also counts bytes, and then under mpirun. It
 compares them with one process, in the end in blocks like this one over several steps.
