@@ -33,7 +33,7 @@ EPSILONS = [10.0**-k for k in range(1, 10)]  # what people add before they take 
 
 @dataclass(frozen=True)
 class Input:
-    """Logits and targets. owns: how many tokens each rank has. offsets: what is added to positions' logits, in turn.
+    """Logits and targets. owns: how many tokens each rank has. offset: what is added to logits, or subtracted.
 
     columns: whether logits are transposed in memory. turned: whether comm has the ranks in the opposite order.
     measured: whether calls and bytes are counted. why: for an answer that was right until then.
@@ -42,7 +42,7 @@ class Input:
     what: str
     owns: tuple[int, ...] = (4, 4, 4, 4)
     positions: int = 9
-    offsets: tuple[float, ...] = (0.0,)
+    offset: float = 0.0
     dtype: torch.dtype = torch.float64
     columns: bool = False
     turned: bool = False
@@ -57,8 +57,9 @@ class Input:
     def logits(self, rank: int) -> torch.Tensor:
         draw = torch.Generator().manual_seed(1 + rank)
         drawn = 2 * torch.randn((self.positions, self.owns[rank]), generator=draw, dtype=torch.float64)
-        for i in range(self.positions):
-            drawn[i] += self.offsets[i % len(self.offsets)]
+        even = 1 - 2 * (rank % 2)
+        for i, sign in enumerate((1, -1, even, -even)):  # large everywhere, nowhere, on half of the ranks
+            drawn[i::4] += sign * self.offset
         drawn = drawn.to(self.dtype)
         return drawn.t().contiguous().t() if self.columns else drawn
 
@@ -77,7 +78,7 @@ INPUTS = (
         owns=(5, 3, 2, 4),
         why="Ranks may have different numbers of tokens. A rank's part begins after all tokens of the ranks before it.",
     ),
-    Input("logits of about 1000 and -1000", owns=(5, 3, 2, 4), offsets=(990.0, -990.0)),
+    Input("logits of about 1000 and -1000", owns=(5, 3, 2, 4), offset=990.0),
     Input("one position", positions=1, why="There may be one position only."),
     Input("one token on each rank", owns=(1, 1, 1, 1), why="A rank may have one token only."),
     Input("logits of float32", dtype=torch.float32, why="The logits may be float32. Compute in float64."),
@@ -246,7 +247,7 @@ class Facts:
     nothing = property(lambda self: self.seen.shown == "None")
     whole_vocabulary = property(lambda self: self.gradient.shape == self.whole.shape)
     not_finite = property(lambda self: not math.isfinite(self.loss))
-    large = property(lambda self: self.case.offsets != (0.0,))
+    large = property(lambda self: self.case.offset > 0)
     overflow = property(lambda self: self.large and self.not_finite)
     there = property(lambda self: [rank for rank in self.ranks if _near(self.everyone[rank].loss, self.want)])
     who = property(lambda self: named(self.there))
@@ -282,10 +283,10 @@ class Facts:
     def own_maximum(self) -> bool:
         """Whether exponentials with each rank's own shift were added up."""
         pairs = [*zip(self.parts, self.own_largest, strict=True)]
-        log = np.log(sum(np.exp(part - m[:, None]).sum(1) for part, m in pairs))
+        logs = [np.log(sum(np.exp(part - m[:, None]).sum(1) for part, m in pairs)), self.logarithm - self.largest]
         of_owner = np.choose(np.searchsorted(self.begins, self.targets, side="right") - 1, self.own_largest)
         shifts = [[m] * self.size for m in (self.largest, of_owner)] + [self.own_largest]
-        return self.gives(*([log + m - self.of_target for m in by_rank] for by_rank in shifts))
+        return self.gives(*([log + m - self.of_target for m in by_rank] for by_rank in shifts for log in logs))
 
     @property
     def own_sum(self) -> bool:
