@@ -32,12 +32,12 @@ from mpi4py import MPI
 
 def all_gather(comm, x):
     """Return the rows of all ranks in order of rank, (p rows, ...), in new memory. The classes below may call this."""
-    raise NotImplementedError("e11_sequence: let Allgather write the rows of all ranks into a new tensor")
+    raise NotImplementedError("e11_sequence: the rows of all ranks")
 
 
 def reduce_scatter(comm, x):
     """Return this rank's rows of the sum of x over all ranks, (rows / p, ...). The classes below may call this."""
-    raise NotImplementedError("e11_sequence: let Reduce_scatter_block write this rank's rows of the sum into a new tensor")
+    raise NotImplementedError("e11_sequence: this rank's rows of the sum")
 
 
 class GatherIn(torch.autograd.Function):
@@ -49,7 +49,7 @@ class GatherIn(torch.autograd.Function):
     @staticmethod
     def forward(ctx, comm, x):
         """Return the rows of all ranks, in order of rank: (p rows, ...). x: this rank's rows, (rows, ...)."""
-        raise NotImplementedError("e11_sequence: gather the rows, and keep comm for backward")
+        raise NotImplementedError("e11_sequence: the rows of all ranks, and what backward needs")
 
     @staticmethod
     def backward(ctx, gradient):
@@ -72,7 +72,7 @@ class ScatterOut(torch.autograd.Function):
         The number of rows is a multiple of p. Rank r has the r-th of p equal blocks of rows that follow each other. A
         rank sends (p - 1) / p of the values of x to others.
         """
-        raise NotImplementedError("e11_sequence: this rank's rows of the sum, and keep comm for backward")
+        raise NotImplementedError("e11_sequence: this rank's rows of the sum, and what backward needs")
 
     @staticmethod
     def backward(ctx, gradient):
@@ -111,4 +111,4 @@ def sum_gradients(comm, parameters):
     Sum all gradients in one flat buffer by one call of comm.Allreduce, however many parameters there are. p.grad may be
     overwritten or replaced. Returns nothing.
     """
-    raise NotImplementedError("e11_sequence: flatten the gradients into one buffer, all-reduce it, and copy each part back")
+    raise NotImplementedError("e11_sequence: sum all gradients in one buffer")

@@ -32,7 +32,7 @@ from mpi4py import MPI
 
 def all_gather(comm, x):
     """Return the rows of all ranks in order of rank, (p rows, ...), in new memory. The classes below may call this."""
-    # solution: let Allgather write the rows of all ranks into a new tensor
+    # solution: the rows of all ranks
     rows = torch.empty((comm.size * x.shape[0], *x.shape[1:]), dtype=x.dtype)
     comm.Allgather(x.detach().contiguous().numpy(), rows.numpy())
     return rows
@@ -41,7 +41,7 @@ def all_gather(comm, x):
 
 def reduce_scatter(comm, x):
     """Return this rank's rows of the sum of x over all ranks, (rows / p, ...). The classes below may call this."""
-    # solution: let Reduce_scatter_block write this rank's rows of the sum into a new tensor
+    # solution: this rank's rows of the sum
     own = torch.empty((x.shape[0] // comm.size, *x.shape[1:]), dtype=x.dtype)
     comm.Reduce_scatter_block(x.detach().contiguous().numpy(), own.numpy(), op=MPI.SUM)
     return own
@@ -57,7 +57,7 @@ class GatherIn(torch.autograd.Function):
     @staticmethod
     def forward(ctx, comm, x):
         """Return the rows of all ranks, in order of rank: (p rows, ...). x: this rank's rows, (rows, ...)."""
-        # solution: gather the rows, and keep comm for backward
+        # solution: the rows of all ranks, and what backward needs
         ctx.comm = comm
         return all_gather(comm, x)
         # end of solution
@@ -85,7 +85,7 @@ class ScatterOut(torch.autograd.Function):
         The number of rows is a multiple of p. Rank r has the r-th of p equal blocks of rows that follow each other. A
         rank sends (p - 1) / p of the values of x to others.
         """
-        # solution: this rank's rows of the sum, and keep comm for backward
+        # solution: this rank's rows of the sum, and what backward needs
         ctx.comm = comm
         return reduce_scatter(comm, x)
         # end of solution
@@ -129,7 +129,7 @@ def sum_gradients(comm, parameters):
     Sum all gradients in one flat buffer by one call of comm.Allreduce, however many parameters there are. p.grad may be
     overwritten or replaced. Returns nothing.
     """
-    # solution: flatten the gradients into one buffer, all-reduce it, and copy each part back
+    # solution: sum all gradients in one buffer
     gradients = [p.grad for p in parameters if p.grad is not None]
     if gradients:
         flat = torch.cat([g.reshape(-1) for g in gradients])
