@@ -1,18 +1,19 @@
 """Exercise e11: share what tensor parallelism repeats.
 
-In tensor parallelism each rank has a part of the two layers of an MLP. What stands around them, such as the layer norm,
-the bias behind the second layer, and the residual connection, every rank repeats for all rows of the activations.
-Sequence parallelism shares these rows: between the MLPs each rank has rows / p of the rows, and works on those alone.
-Before the first layer all ranks gather their rows. After the second layer each rank needs only its own rows of the sum:
+In tensor parallelism each rank has a part of the two layers of an MLP. Every rank repeats what comes before and after
+them for all rows of the activations: the layer norm, the second layer's bias, and the residual connection. Sequence
+parallelism shares these rows among the p ranks: each rank has 1 / p of them, and computes the layer norm, the bias and
+the residual connection for these alone. Before the first layer all ranks gather their rows. After the second layer each
+rank needs only its own rows of the sum:
 
-    y = layer_norm(x)                    # x is this rank's rows
-    y = gelu(linear(gather_in(comm, y), first, first_bias))  # first has some of the output features
-    y = scatter_out(comm, linear(y, second))                 # second has the input features that belong to them
-    x = x + y + bias                     # this rank's rows again
+    y = layer_norm(x)                                        # x has this rank's rows
+    y = gelu(linear(gather_in(comm, y), first, first_bias))  # this rank's part of the first layer, on all rows
+    y = scatter_out(comm, linear(y, second))                 # this rank's part of the second layer
+    x = x + y + bias                                         # this rank's rows again
 
-An all-reduce is a reduce-scatter and an all-gather, so this sends as many bytes as tensor parallelism without it.
-All ranks compute one loss together: the loss is the sum of what the ranks compute from their rows. The layer norm and
-the bias have equal parameters on all ranks, but each rank's gradient of them comes from its own rows alone.
+This sends as many bytes as tensor parallelism without it. All ranks compute one loss together: the loss is the sum of
+what the ranks compute from their rows. The layer norm and the bias have equal parameters on all ranks, but each rank's
+gradient of them comes from its own rows alone.
 
 The check runs your functions on 1, 2, 3 and 4 virtual ranks, where it also counts bytes, and then under mpirun. It
 compares them with one process, in the end in blocks like this one over several steps.
@@ -31,12 +32,12 @@ from mpi4py import MPI
 
 def all_gather(comm, x):
     """Return the rows of all ranks in order of rank, (p rows, ...), in new memory. The classes below may call this."""
-    raise NotImplementedError("e11_sequence: let Allgather write the rows of all ranks into a new tensor")
+    raise NotImplementedError("e11_sequence: the rows of all ranks")
 
 
 def reduce_scatter(comm, x):
     """Return this rank's rows of the sum of x over all ranks, (rows / p, ...). The classes below may call this."""
-    raise NotImplementedError("e11_sequence: let Reduce_scatter_block write this rank's rows of the sum into a new tensor")
+    raise NotImplementedError("e11_sequence: this rank's rows of the sum")
 
 
 class GatherIn(torch.autograd.Function):
@@ -48,17 +49,17 @@ class GatherIn(torch.autograd.Function):
     @staticmethod
     def forward(ctx, comm, x):
         """Return the rows of all ranks, in order of rank: (p rows, ...). x: this rank's rows, (rows, ...)."""
-        raise NotImplementedError("e11_sequence: gather the rows, and keep comm for backward")
+        raise NotImplementedError("e11_sequence: the rows of all ranks, and what backward needs")
 
     @staticmethod
     def backward(ctx, gradient):
         """Return one value for each argument of forward: None for comm, and the gradient of x, (rows, ...).
 
-        gradient: (p rows, ...). What follows differs from rank to rank, so the loss depends on x through the results on
-        all ranks: the gradient of x is this rank's rows of the sum of all ranks' `gradient`. A rank sends (p - 1) / p
-        of the values of `gradient` to others.
+        gradient: (p rows, ...), of what this rank got in forward. Each rank computes something else from these rows, so
+        the loss depends on x through the results on all ranks. A rank sends (p - 1) / p of the values of `gradient` to
+        others.
         """
-        raise NotImplementedError("e11_sequence: this rank's rows of the sum of all ranks' gradients")
+        raise NotImplementedError("e11_sequence: the gradient of this rank's rows, from those of all ranks")
 
 
 class ScatterOut(torch.autograd.Function):
@@ -71,32 +72,32 @@ class ScatterOut(torch.autograd.Function):
         The number of rows is a multiple of p. Rank r has the r-th of p equal blocks of rows that follow each other. A
         rank sends (p - 1) / p of the values of x to others.
         """
-        raise NotImplementedError("e11_sequence: this rank's rows of the sum, and keep comm for backward")
+        raise NotImplementedError("e11_sequence: this rank's rows of the sum, and what backward needs")
 
     @staticmethod
     def backward(ctx, gradient):
         """Return one value for each argument of forward: None for comm, and the gradient of x, (rows, ...).
 
-        gradient: (rows / p, ...), of this rank's rows. Every row of x is in the result of some rank.
+        gradient: (rows / p, ...), of what this rank got in forward. A rank sends it to each other rank at most once.
         """
-        raise NotImplementedError("e11_sequence: each row's gradient from the rank that has the row")
+        raise NotImplementedError("e11_sequence: the gradient of all rows")
 
 
 def gather_in(comm, x):
-    """Return the rows of all ranks. Forward is an all-gather, and backward a reduce-scatter.
+    """Return the rows of all ranks, in order of rank: (p rows, ...).
 
     comm: an mpi4py communicator, perhaps of one rank. All its ranks call this function, and later backward.
     x: this rank's rows, (rows, ...), float64, of one shape on all ranks, and perhaps not contiguous. Neither x nor the
     gradient that backward gets is changed. The results have memory of their own. Send arrays by methods that do not
-    pickle.
+    pickle. Each call may send 256 bytes more than forward and backward say.
     """
     return GatherIn.apply(comm, x)
 
 
 def scatter_out(comm, x):
-    """Return this rank's rows of the sum of x over all ranks. Forward is a reduce-scatter, and backward an all-gather.
+    """Return this rank's rows of the sum of x over all ranks: (rows / p, ...).
 
-    comm, x: as in gather_in, but x has p times as many rows as the result.
+    comm, x: as in gather_in. The number of x's rows is a multiple of p.
     """
     return ScatterOut.apply(comm, x)
 
@@ -110,4 +111,4 @@ def sum_gradients(comm, parameters):
     Sum all gradients in one flat buffer by one call of comm.Allreduce, however many parameters there are. p.grad may be
     overwritten or replaced. Returns nothing.
     """
-    raise NotImplementedError("e11_sequence: flatten the gradients into one buffer, all-reduce it, and copy each part back")
+    raise NotImplementedError("e11_sequence: sum all gradients in one buffer")

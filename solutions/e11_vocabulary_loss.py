@@ -2,8 +2,8 @@
 
 A language model's last layer has an output for each token of the vocabulary. It is often the largest layer, so tensor
 parallelism divides its outputs among the ranks: each rank has the logits of its part of the vocabulary, for all
-positions of the text. To gather them would send all logits to every rank, and each rank would have to hold them. The
-loss needs less: three numbers a position, which the ranks agree on.
+positions of the text. An all-gather would send all logits to every rank, and each rank would have to hold them. The
+loss needs less: a few numbers a position, which the ranks agree on.
 
 At a position with logits x and target t the cross-entropy is
 
@@ -27,7 +27,7 @@ from mpi4py import MPI
 
 
 def loss_and_gradient(comm, logits, targets):
-    """Return (loss, gradient): the mean cross-entropy over n positions, and its gradient for this rank's logits.
+    """Return the mean cross-entropy over n positions, and its gradient with respect to this rank's logits.
 
     comm: an mpi4py communicator, perhaps of one rank. All its ranks call this function.
     logits: (n, own), float64 or float32, perhaps not contiguous: what this rank has of the logits of n positions, n at
@@ -35,12 +35,12 @@ def loss_and_gradient(comm, logits, targets):
     but the number of tokens, own, may differ between ranks: learn where this rank's part begins. A logit may be as
     large as 1000 or as small as -1000. The logits are not changed.
     targets: int64 (n,), the same on all ranks: tokens of the whole vocabulary, counted from 0.
-    loss: a float, the same on all ranks. gradient: (n, own), of the logits' dtype. Compute in float64, whatever that
-    dtype is: the check compares the loss to 10 digits.
+    Returns (loss, gradient). loss: a float, the same on all ranks. gradient: (n, own), of the logits' dtype. Compute in
+    float64, whatever that dtype is: the check compares the loss to 10 digits.
     To each other rank a rank sends at most 4 numbers of float64 a position, and 256 bytes more, but never its logits.
     It makes at most 8 collective calls, however large n is. Send arrays by methods that do not pickle.
     """
-    # solution: agree on the largest logit, then on the sum of exponentials and the target's logit
+    # solution: the loss and the gradient, by a few numbers a position
     x = logits.double()
     n, own = x.shape
     begin = sum(comm.allgather(own)[: comm.rank])
