@@ -88,7 +88,7 @@ def gather_in(comm, x):
 
     comm: an mpi4py communicator, perhaps of one rank. All its ranks call this function, and later backward.
     x: this rank's rows, (rows, ...), float64, of one shape on all ranks, and perhaps not contiguous. Neither x nor the
-    gradient that backward gets is changed. The results have memory of their own. Send arrays by methods that do not
+    gradient that backward gets is changed. No later call changes a result. Send arrays by methods that do not
     pickle. Each call may send 256 bytes more than forward and backward say.
     """
     return GatherIn.apply(comm, x)
