@@ -288,11 +288,12 @@ def _train(_: None, own: Answer, comm: Any) -> list[Trained]:
         with torch.no_grad():
             for w, g in zip([*whole, *mine], [*want[1:], *got[1:]], strict=True):
                 w -= 0.01 * (torch.zeros_like(w) if g is None else g)
+    where = f"on rank {comm.rank} of {comm.size}"
     names = ["x", *(f"the weight of block {b}'s {which} layer" for b in (1, 2) for which in ("first", "second"))]
     return [
         Trained(
             comm.rank,
-            f"the gradient of {names[i]} in step {1 + at // len(names)}, after all steps, on rank {comm.rank} of {comm.size}",
+            f"the gradient of {names[i]} in step {1 + at // len(names)}, after all steps, {where}",
             None if got is None else got.numpy().copy(),
             want.numpy(),
         )
