@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.fx.experimental.symbolic_shapes  # what a backward that is given gradients imports: before the clock starts
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcourse.course.check.answer import Answer
-from mpcourse.course.check.cases.on_models import Finding, each_on_real, each_on_virtual, on_virtual
+from mpcourse.course.check.cases.on_models import Finding, each_on_real, each_on_virtual, on_virtual, one_line
 from mpcourse.course.check.facts.messages import SLACK, THROUGH_WORLD, Sent, is_virtual, metered, other_than_world
 from mpcourse.course.check.rules import judge, rules, tests
 from mpcourse.course.check.status_page import HasStatusPage
-from mpcourse.course.check.wrong import first_difference, short
+from mpcourse.course.check.wrong import Wrong, first_difference, short
 from mpcourse.tensor_parallel.mappings import sum_out
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Case:
     why: str = ""
 
     width = property(lambda self: self.heads * HEAD)
-    what = property(lambda self: f"{self.heads} heads" + (", and an x that is not contiguous" if self.permuted else ""))
+    what = property(lambda self: f"{self.heads} heads" + (" and an x that is not contiguous" if self.permuted else ""))
 
     def tensors(self) -> list[Tensor]:
         """Return x, the weight and the bias of qkv, those of out, and the gradient of the result."""
@@ -61,6 +62,8 @@ CASES = (
     Case(),
     Case(permuted=True, why="x need not be contiguous: .reshape copies where it has to, and .view refuses to."),
 )
+# What torch says where shapes do not fit.
+MISFITS = ("shapes cannot be multiplied", "is invalid for input of size", "must match the size", "expanded size")
 UNEQUAL = ((3, 2), (4, 6), (4, 2))  # ranks, and heads that they cannot share
 
 
@@ -80,13 +83,16 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
 # -- the oracle, and what mistakes compute --
 
 
+OVER = ("batch", "heads", "length")
+
+
 @dataclass(frozen=True)
 class Way:
     """How attention is computed; by default as it is asked for.
 
     rows: which rows of qkv a rank takes; bias_rows: of its bias. split, merge: how heads are told apart in the product,
-    and put together again. over: the dimension that tokens are compared along. divisor: of the scores. mask: which keys
-    a query sees. softmax: over which dimension of (batch, heads, queries, keys). columns: of out's weight.
+    and put together again. over: the dimension along which queries and keys are compared. divisor: of the scores. mask:
+    which keys a query sees. softmax: over which dimension of (batch, heads, queries, keys). columns: of out's weight.
     """
 
     rows: str = "of each third"
@@ -123,11 +129,16 @@ class Way:
         q, k, v = (self._heads(F.linear(x, w, b), heads, head) for w, b in zip(weights, biases, strict=True))
         scores = q @ k.transpose(-1, -2) / self.divisor
         ones = torch.ones(scores.shape[-2:], dtype=torch.bool)
-        later = {"causal": ones.triu(1), "inverted": ones.tril(-1), "zeros": ones.triu(1)}.get(self.mask, ~ones)
+        later = {
+            "causal": ones.triu(1),
+            "inverted": ones.tril(-1),
+            "later alone": ones.tril(),
+            "zeros": ones.triu(1),
+        }.get(self.mask, ~ones)
         shares = scores.masked_fill(later, 0 if self.mask == "zeros" else -math.inf).softmax(self.softmax)
+        shares = shares.nan_to_num(0)  # as scaled_dot_product_attention makes it of a query that sees nothing
         mixed = (shares * ones.tril() if self.mask == "after" else shares) @ v  # (batch, heads, length, head)
-        if self.over == "batch":
-            mixed = mixed.transpose(0, 2)
+        mixed = mixed.transpose(OVER.index(self.over), 2)
         if self.merge == "permuted":
             mixed = mixed.permute(2, 0, 1, 3)
         elif self.merge == "heads only":
@@ -147,7 +158,7 @@ class Way:
         if self.split == "head first":
             return made.reshape(LENGTH, BATCH, head, heads).permute(1, 3, 0, 2)
         made = made.reshape(LENGTH, BATCH, heads, head).permute(1, 2, 0, 3)
-        return made.transpose(0, 2) if self.over == "batch" else made
+        return made.transpose(OVER.index(self.over), 2)
 
 
 @functools.lru_cache(8)
@@ -168,6 +179,11 @@ class _Multiplications(TorchDispatchMode):
     """Count the multiplications of matrix products."""
 
     count = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say no: otherwise dynamo imports the compiler at the first operation (2 s)."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -200,7 +216,12 @@ def _program(case: Case, own: Answer, comm: Any) -> Seen:
     sum_out(comm, gradient)
     one = sent()
     with _Multiplications() as products:
-        y = own.call(NAME, comm, given[0], tuple(given[1:3]), tuple(given[3:]), case.heads)
+        try:
+            y = own.call(NAME, comm, given[0], tuple(given[1:3]), tuple(given[3:]), case.heads)
+        except RuntimeError as error:
+            if not any(words in str(error) for words in MISFITS) or case.why:
+                raise
+            raise Wrong("products and sums of tensors that fit together", one_line(error), FIT) from None
     forward = sent()
     gradients = None
     if isinstance(y, Tensor) and y.requires_grad and y.shape == gradient.shape:
@@ -221,7 +242,7 @@ class Facts:
 
     seen = property(lambda self: self.everyone[self.rank])
     size = property(lambda self: len(self.everyone))
-    sent = property(lambda self: self.seen.forward)
+    sent = property(lambda self: max(self.seen.backward, self.seen.forward, key=lambda sent: bool(sent and sent.world)))
     no_tensor = property(lambda self: self.seen.result is None)
     results = property(lambda self: [seen.result for seen in self.everyone])
     bias = property(lambda self: self.case.tensors()[4].detach().numpy())
@@ -230,7 +251,7 @@ class Facts:
 
     @functools.cached_property
     def difference(self) -> tuple[str, str] | None:
-        place = f"the result on rank {self.rank} of {self.size}, with {self.case.what}"
+        place = f"the result with {self.case.what} on {self.on}"
         return first_difference(self.seen.result, _right(self.case)[0], place, 1e-9, 1e-9)
 
     def summands(self, **way: Any) -> list[np.ndarray]:
@@ -260,11 +281,12 @@ class Facts:
     no_qkv_bias = property(lambda self: self.computed(bias_rows="none"))
     bias_block = property(lambda self: self.computed(bias_rows="one block"))
     no_mask = property(lambda self: self.computed(mask="none"))
-    inverted = property(lambda self: self.computed(mask="inverted"))
+    inverted = property(lambda self: any(self.computed(mask=mask) for mask in ("inverted", "later alone")))
     zeros = property(lambda self: self.computed(mask="zeros"))
     after_softmax = property(lambda self: self.computed(mask="after"))
     over_queries = property(lambda self: any(self.computed(softmax=dim) for dim in (-2, 1, 0)))
     over_batch = property(lambda self: self.computed(over="batch"))
+    over_heads = property(lambda self: any(self.computed(over="heads", mask=mask) for mask in ("causal", "none")))
     other_columns = property(lambda self: any(self.computed(columns=columns) for columns in ("strided", "first")))
     transposed = property(lambda self: self.computed(columns="rows"))
     head_first = property(
@@ -380,8 +402,11 @@ def _refuse(case: Case, own: Answer, comm: Any) -> Refused:
     sent, rank = metered(comm), comm.rank
     try:
         shown = short(own.call(NAME, comm, given[0], tuple(given[1:3]), tuple(given[3:]), case.heads))
-    except ValueError as error:
-        return Refused(rank, case.heads, comm.size, True, str(error), sent())
+    except (ValueError, AssertionError) as error:
+        if isinstance(error, Wrong):
+            raise
+        shown = one_line(error)
+        return Refused(rank, case.heads, comm.size, isinstance(error, ValueError), shown, sent())
     return Refused(rank, case.heads, comm.size, False, shown, sent())
 
 
@@ -391,6 +416,10 @@ def _judge_refused(results: Sequence[Refused]) -> Finding | None:
 
 # -- what is said --
 
+FIT = (
+    "The heads of one rank have width / p numbers for each token, in queries, keys, values and results. "
+    "out's weight is (outputs, inputs), so a rank's part of it is (width, width / p): columns."
+)
 REFUSE = "Each rank compares heads with comm.size before it computes or sends anything, and raises ValueError."
 REFUSED = tests(
     late=("ValueError before any message, for {heads} heads on {size} ranks", "{sent.by} on rank {rank}", REFUSE),
@@ -424,6 +453,8 @@ WHYS_RESULT = rules(
     after_softmax="The mask came after the softmax, so the weights of a query no longer add up to 1. Mask the scores.",
     over_queries="The softmax is over another dimension. For each query, the weights of all keys add up to 1.",
     over_batch="Sequences of the batch were compared with each other. x is (length, batch, width), length first.",
+    over_heads="The heads of a token were compared with each other. Queries are compared with keys of their own head: "
+    "bring the length to the place before the last.",
     other_columns="The columns of out's weight are not those of this rank's heads.",
     transposed="out's weight was cut by rows, and used as its transpose. Its columns belong to the heads' results.",
     head_first="A head's numbers lie side by side: split the width into (heads, head), and not into (head, heads).",
@@ -444,13 +475,15 @@ WHYS_GRADIENT = rules(
     gradient_rounded="Right to a few digits only: is a gradient made float32 or shorter on its way?",
     times="That is {size} times the gradient: it is summed over the ranks once too often.",
     parts_of_x="Each rank has only the part of its own heads. copy_in(comm, x) adds the parts up in backward.",
-    x_elsewhere="Queries, keys and values are all made of what copy_in(comm, x) returns: it adds up x's gradients.",
+    x_elsewhere="Queries, keys and values have to be made of what copy_in(comm, x) returns: it adds up x's gradients.",
     parts_of_bias=WHOLE_BIAS,
     on_every_rank="Every rank has the whole gradient, and not only that of its own part. Does each rank multiply by "
     "the whole tensor, or is its gradient summed over the ranks?",
     otherwise="Each rank uses its own part of each tensor, and its gradient is that of its part.",
 )
-WHYS_NONE = rules(parts_of_bias=WHOLE_BIAS, otherwise="Slicing keeps the graph; detach, .data and torch.tensor do not.")
+WHYS_NONE = rules(
+    parts_of_bias=WHOLE_BIAS, otherwise="detach, .data, numpy and torch.tensor cut the graph; slicing keeps it."
+)
 GRADIENTS = tests(
     cut=(
         "a result that autograd can go back from",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.fx.experimental.symbolic_shapes  # what a backward that is given gradients imports: before the clock starts
 from torch import Tensor
 
 from mpcourse.common.words import named
@@ -236,7 +237,7 @@ class Facts:
 
     noun = property(lambda self: "gradient" if self.case.backward else "x")
     given = property(lambda self: "the gradient" if self.case.backward else "x")
-    ranks = property(lambda self: f"on rank {self.rank} of {self.size}, with {self.case.what}")
+    ranks = property(lambda self: f"with {self.case.what} on rank {self.rank} of {self.size}")
     place = property(lambda self: f"what {self.case.step} returns {self.ranks}")
     calls_asked = property(lambda self: "to call comm.Allreduce once" if self.summed else "to send nothing")
     good_have = property(lambda self: f"{named(self.good).capitalize()} {'has' if len(self.good) == 1 else 'have'}")
