@@ -1,8 +1,8 @@
 """Exercise e11: attention by heads.
 
 A transformer's attention has several heads, and no head needs the result of another one. So each rank computes some of
-the heads: it takes their rows of the matrix that makes queries, keys and values, and the columns of the output matrix
-that belong to their results. What ranks get in this way are parts of the output, which are added up.
+the heads. For this it needs only parts of the two matrices: of the one that makes queries, keys and values, and of the
+one that makes the output of all heads' results.
 
 The check runs this on 1, 2, 3 and 4 virtual ranks, and then under mpirun. It compares results and gradients with those
 of one process, and counts bytes and multiplications.
@@ -47,4 +47,4 @@ def attention(comm, x, qkv, out, heads):
     You may use copy_in and sum_out, which e11_f_and_g asks for. F.scaled_dot_product_attention is allowed, too. It
     takes tensors (batch, heads, length, width of a head).
     """
-    raise NotImplementedError("e11_attention_heads: cut qkv by heads and out by its columns; attend; sum over the ranks, then add the bias")
+    raise NotImplementedError("e11_attention_heads: compute this rank's heads, and return the result of all heads")

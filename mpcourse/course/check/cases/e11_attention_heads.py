@@ -1,7 +1,6 @@
 """What e11_attention_heads is asked: one result on all ranks, gradients of parts, and no more bytes and products."""
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 import torch.fx.experimental.symbolic_shapes  # what a backward that is given gradients imports: before the clock starts
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import Finding, each_on_real, each_on_virtual, on_virtual, one_line
+from mpcourse.course.check.facts.heads import Way
 from mpcourse.course.check.facts.messages import SLACK, THROUGH_WORLD, Sent, is_virtual, metered, other_than_world
 from mpcourse.course.check.rules import judge, rules, tests
 from mpcourse.course.check.status_page import HasStatusPage
@@ -80,94 +79,11 @@ def check_virtually(answer: Answer, comm: HasStatusPage) -> None:
         on_virtual(answer, comm, size, functools.partial(_refuse, Case(heads)), _judge_refused, (asked, REFUSE))
 
 
-# -- the oracle, and what mistakes compute --
-
-
-OVER = ("batch", "heads", "length")
-
-
-@dataclass(frozen=True)
-class Way:
-    """How attention is computed; by default as it is asked for.
-
-    rows: which rows of qkv a rank takes; bias_rows: of its bias. split, merge: how heads are told apart in the product,
-    and put together again. over: the dimension along which queries and keys are compared. divisor: of the scores. mask:
-    which keys a query sees. softmax: over which dimension of (batch, heads, queries, keys). columns: of out's weight.
-    """
-
-    rows: str = "of each third"
-    bias_rows: str = ""
-    split: str = "permuted"
-    merge: str = "permuted"
-    over: str = "length"
-    divisor: float = HEAD**0.5
-    mask: str = "causal"
-    softmax: int = -1
-    columns: str = "own"
-
-    def parts(self, case: Case, size: int) -> list[Tensor]:
-        """Return each rank's summand of the result, (length, batch, width)."""
-        x, weight, bias, out, *_ = (t.detach() for t in case.tensors())
-        return [self._part(case, rank, size, x, weight, bias, out) for rank in range(size)]
-
-    def _part(self, case: Case, rank: int, size: int, x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
-        own = slice(rank * case.width // size, (rank + 1) * case.width // size)
-        heads, head = case.heads // size, HEAD
-        if self.split == "all heads":
-            heads, head = case.heads, HEAD // size
-
-        def thirds(whole: Tensor, rows: str) -> Sequence[Tensor]:
-            if rows == "none":
-                return [torch.zeros(own.stop - own.start, dtype=whole.dtype)] * 3
-            if rows == "one block":
-                return whole.chunk(size)[rank].chunk(3)
-            if rows == "head by head":
-                return [t.flatten(0, 1)[own] for t in whole.unflatten(0, (case.heads, 3, HEAD)).unbind(1)]
-            return [third[own] for third in whole.chunk(3)]
-
-        weights, biases = thirds(weight, self.rows), thirds(bias, self.bias_rows or self.rows)
-        q, k, v = (self._heads(F.linear(x, w, b), heads, head) for w, b in zip(weights, biases, strict=True))
-        scores = q @ k.transpose(-1, -2) / self.divisor
-        ones = torch.ones(scores.shape[-2:], dtype=torch.bool)
-        later = {
-            "causal": ones.triu(1),
-            "inverted": ones.tril(-1),
-            "later alone": ones.tril(),
-            "zeros": ones.triu(1),
-        }.get(self.mask, ~ones)
-        shares = scores.masked_fill(later, 0 if self.mask == "zeros" else -math.inf).softmax(self.softmax)
-        shares = shares.nan_to_num(0)  # as scaled_dot_product_attention makes it of a query that sees nothing
-        mixed = (shares * ones.tril() if self.mask == "after" else shares) @ v  # (batch, heads, length, head)
-        mixed = mixed.transpose(OVER.index(self.over), 2)
-        if self.merge == "permuted":
-            mixed = mixed.permute(2, 0, 1, 3)
-        elif self.merge == "heads only":
-            mixed = mixed.transpose(1, 2)
-        elif self.merge == "head first":
-            mixed = mixed.permute(2, 0, 3, 1)
-        mixed = mixed.reshape(LENGTH, BATCH, -1)
-        columns = {"strided": out[:, rank::size], "first": out.chunk(size, 1)[0], "rows": out[own].T}
-        return mixed @ columns.get(self.columns, out[:, own]).T
-
-    def _heads(self, made: Tensor, heads: int, head: int) -> Tensor:
-        """(length, batch, heads head) -> (batch, heads, length, head)."""
-        if self.split == "viewed":
-            return made.reshape(BATCH, heads, LENGTH, head)
-        if self.split == "batch first":
-            return made.reshape(BATCH, LENGTH, heads, head).transpose(1, 2)
-        if self.split == "head first":
-            return made.reshape(LENGTH, BATCH, head, heads).permute(1, 3, 0, 2)
-        made = made.reshape(LENGTH, BATCH, heads, head).permute(1, 2, 0, 3)
-        return made.transpose(OVER.index(self.over), 2)
-
-
 @functools.lru_cache(8)
 def _right(case: Case) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the result and the gradients of x and of the parameters, of one process."""
     x, weight, bias, out, out_bias, gradient = case.tensors()
-    q, k, v = (t.unflatten(-1, (case.heads, HEAD)).permute(1, 2, 0, 3) for t in F.linear(x, weight, bias).chunk(3, -1))
-    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    y = F.linear(mixed.permute(2, 0, 1, 3).flatten(2), out, out_bias)
+    y = Way().parts(x, weight, bias, out, case.heads, 1)[0] + out_bias
     gradients = torch.autograd.grad(y, [x, weight, bias, out, out_bias], gradient)
     return y.detach().numpy(), [g.numpy() for g in gradients]
 
@@ -255,7 +171,8 @@ class Facts:
         return first_difference(self.seen.result, _right(self.case)[0], place, 1e-9, 1e-9)
 
     def summands(self, **way: Any) -> list[np.ndarray]:
-        return [part.numpy() for part in Way(**way).parts(self.case, self.size)]
+        x, weight, bias, out, *_ = (t.detach() for t in self.case.tensors())
+        return [part.numpy() for part in Way(**way).parts(x, weight, bias, out, self.case.heads, self.size)]
 
     def gives(self, parts: Sequence[np.ndarray], biases: int = 1) -> bool:
         """Return whether all ranks have the sum of these parts, and so many biases."""
