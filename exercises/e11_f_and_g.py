@@ -26,7 +26,7 @@ class CopyIn(torch.autograd.Function):
     @staticmethod
     def forward(ctx, comm, x):
         """Return x as it is. Keep in ctx what backward needs."""
-        raise NotImplementedError("e11_f_and_g: keep the communicator for backward, and return x")
+        raise NotImplementedError("e11_f_and_g: return x, and keep what backward needs")
 
     @staticmethod
     def backward(ctx, gradient):
@@ -34,7 +34,7 @@ class CopyIn(torch.autograd.Function):
 
         gradient: of the loss by what forward returned, as far as this rank's part of the layer contributes to it.
         """
-        raise NotImplementedError("e11_f_and_g: add up the gradients of all ranks")
+        raise NotImplementedError("e11_f_and_g: return None and the gradient of x")
 
 
 class SumOut(torch.autograd.Function):
@@ -43,24 +43,25 @@ class SumOut(torch.autograd.Function):
     @staticmethod
     def forward(ctx, comm, x):
         """Return the sum of x over all ranks of comm, on each of them."""
-        raise NotImplementedError("e11_f_and_g: add up the results of all ranks")
+        raise NotImplementedError("e11_f_and_g: return the sum over the ranks")
 
     @staticmethod
     def backward(ctx, gradient):
         """Return one value for each argument of forward: None for comm, and the gradient of x.
 
-        gradient: of the loss by the sum. All ranks compute the same loss, so it is the same on all ranks.
+        gradient: of the loss, which is the same on all ranks, by the sum that forward returned.
         """
-        raise NotImplementedError("e11_f_and_g: the sum passes its gradient on to each of its summands")
+        raise NotImplementedError("e11_f_and_g: return None and the gradient of x")
 
 
 def copy_in(comm, x):
-    """Return x, which is the same on all ranks. Backward returns the gradient of x that all ranks' parts add up to.
+    """Return x, which is the same on all ranks. Backward returns the gradient of the loss by x, the same on all ranks.
 
     comm: an mpi4py communicator. Each of its ranks calls this function, and runs backward.
     x: a CPU tensor, float32 or float64, of any shape, contiguous or not. Perhaps it needs no gradient. The result has
     its shape and dtype. Neither x nor the gradient that backward is given may be changed.
-    With more than one rank, backward calls comm.Allreduce once. Forward sends nothing.
+    With more than one rank, each of the two functions calls comm.Allreduce once, either in forward or in backward, and
+    sends nothing else.
     """
     return CopyIn.apply(comm, x)
 
@@ -69,6 +70,6 @@ def sum_out(comm, x):
     """Return the sum of x over all ranks of comm, on each of them.
 
     comm, x: as for copy_in, but each rank has values of its own in x. All ranks have the same shape and dtype.
-    With more than one rank, forward calls comm.Allreduce once. Backward sends nothing.
+    Backward returns the gradient of the loss by this rank's x. For messages, see copy_in.
     """
     return SumOut.apply(comm, x)
