@@ -33,7 +33,7 @@ COPY, SUM = "copy_in", "sum_out"
 class Case:
     """What x is. movedim: whether its last dimension is the slowest in memory. expanded: whether its gradient is.
 
-    trained: whether x needs a gradient. another: whether a call on another communicator comes before backward. why:
+    zero: whether rank 0's gradient is. trained: whether x needs a gradient. another: whether a call on another communicator comes before backward. why:
     what is special, for an answer that was right until then. name, backward: which function is judged, and whether its
     backward is.
     """
@@ -43,6 +43,7 @@ class Case:
     dtype: torch.dtype = torch.float64
     movedim: bool = False
     expanded: bool = False
+    zero: bool = False
     trained: bool = True
     another: bool = False
     why: str = ""
@@ -55,8 +56,11 @@ class Case:
         made = torch.randn(self.shape, generator=torch.Generator().manual_seed(seed), dtype=self.dtype)
         return made.movedim(0, -1) if self.movedim else made
 
-    def gradient(self, seed: int) -> Tensor:
-        gradient = self.tensor(seed)
+    def gradient(self, rank: int) -> Tensor:
+        """Return the gradient on a rank: the same on all of them for the sum."""
+        gradient = self.tensor(1 + rank if self.name == COPY else 0)
+        if self.zero and rank == 0:
+            return torch.zeros_like(gradient)
         return gradient.flatten()[0].expand(gradient.shape) if self.expanded else gradient
 
 
@@ -75,6 +79,11 @@ CASES = (
         expanded=True,
         why="The gradient of a sum is one number in memory, expanded to a shape. MPI cannot read that: copy it with "
         ".contiguous(), or .clone(memory_format=torch.contiguous_format).",
+    ),
+    Case(
+        "a gradient of zeros on rank 0",
+        zero=True,
+        why="Every rank takes part in every sum, also where its own gradient is zero: the others wait for it.",
     ),
     TRANSPOSED,
     Case(
@@ -150,7 +159,7 @@ def _program(case: Case, own: Answer, comm: Any) -> Seen:
             first = y.detach().numpy().copy()
             own.call(case.name, comm.Split(comm.rank), case.tensor(0).requires_grad_())
             overwritten = not np.array_equal(y.detach().numpy(), first)
-        given, sent = case.gradient(mine if case.name == COPY else 0), counting(comm)
+        given, sent = case.gradient(comm.rank), counting(comm)
         before = given.numpy().copy()
         got = own.run(lambda g: _gradients(own, y, [x], g)[0], "backward", given, changes=(given,))
     values = got.detach().numpy().copy() if isinstance(got, Tensor) else None
