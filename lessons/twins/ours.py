@@ -105,7 +105,7 @@ def _in_full(part: nn.Sequential, comm: Any) -> Iterator[tuple[str, torch.Tensor
     yield "first.weight", torch.cat(allgather(comm, mlp.first.weight))
     yield "first.bias", torch.cat(allgather(comm, mlp.first.bias))
     yield "second.weight", torch.cat(allgather(comm, mlp.second.weight), 1)
-    yield "second.bias", mlp.bias.detach()
+    yield "second.bias", mlp.second.bias.detach()
     yield from ((f"third.{name}", p.detach()) for name, p in third.named_parameters())
 
 

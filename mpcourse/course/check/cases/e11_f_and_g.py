@@ -33,9 +33,9 @@ COPY, SUM = "copy_in", "sum_out"
 class Case:
     """What x is. movedim: whether its last dimension is the slowest in memory. expanded: whether its gradient is.
 
-    zero: whether rank 0's gradient is. trained: whether x needs a gradient. another: whether a call on another communicator comes before backward. why:
-    what is special, for an answer that was right until then. name, backward: which function is judged, and whether its
-    backward is.
+    zero: whether rank 0's gradient is. trained: whether x needs a gradient. another: whether a call on another
+    communicator comes before backward. why: what is special, for an answer that was right until then. name,
+    backward: which function is judged, and whether its backward is.
     """
 
     what: str
