@@ -494,9 +494,9 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 #
 # ## The same in PyTorch
 #
-# `torchrun` starts the processes of one machine. For several machines, run the same command on each of them. All
-# processes first meet at the endpoint, a port of one of the machines. Under SLURM, the scheduler of many clusters,
-# `srun` runs the command on each machine. For two machines `a` and `b` with eight GPUs each, type
+# `torchrun` starts the processes of one machine. For several machines, run the same command on each. All processes
+# first meet at the endpoint, a port of one machine. Under SLURM, the scheduler of many clusters, `srun` runs the
+# command on each machine. For two machines `a` and `b` with eight GPUs each, type
 #
 # ```sh
 # torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint a:29500 --rdzv-id 1 train.py
@@ -506,8 +506,8 @@ assert 2 * added.error < added.mean - 1e3 * ethernet < 0.1 * added.mean
 # ```
 #
 # Here `HEAD` is the name of the job's first machine, which `scontrol show hostnames | head -n 1` prints. The program
-# itself does not change. The next cell writes a program that measures weak and strong scaling. To measure one rank
-# alone, the program skips the all-reduce with `no_sync`. Here it runs with two processes on one machine.
+# does not change. The next cell writes one that measures weak and strong scaling, with two processes on one machine. To
+# measure one rank alone, it skips the all-reduce with `no_sync`.
 
 # %% tags=["nbval-ignore-output"]
 Path("scratch").mkdir(exist_ok=True)
@@ -520,13 +520,13 @@ from statistics import median
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a process group, which its functions would keep
 import torch.nn as nn
-from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")  # or "nccl", with model and data on GPU int(os.environ["LOCAL_RANK"])
 rank, size = dist.get_rank(), dist.get_world_size()
 layers = (nn.Linear(784, 1000), nn.ReLU(), nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
-model = DistributedDataParallel(nn.Sequential(*layers))
+model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers))
 
 
 def milliseconds(batch, together, steps=7):
@@ -546,6 +546,7 @@ for kind, whole, of_one in (("weak", 100 * size, 100), ("strong", 400, 400)):
     if rank == 0:
         print(f"{kind}: one rank {alone:.1f} ms, {size} ranks {together:.1f} ms, speedup {faster:.2f}", end=", ")
         print(f"efficiency {faster / size:.0%}, threads {torch.get_num_threads()}")
+del model  # or else gloo's threads outlive the group, and may abort Python's exit
 dist.destroy_process_group()
 
 # %% tags=["nbval-ignore-output"]
@@ -558,8 +559,8 @@ assert [line.split(":")[0] for line in said] == ["weak", "strong"] and all(line.
 
 # %% [markdown]
 # Three things differ from the measurement above. `DistributedDataParallel` sums gradients during the backward pass,
-# whereas our communicators sum them afterwards. gloo sends through sockets even on one machine, whereas MPI uses memory
-# that both processes share. The step here has no optimizer.
+# whereas our communicators sum them afterwards. gloo sends through sockets even on one machine, whereas MPI uses shared
+# memory. The step here has no optimizer.
 #
 # torchrun sets `OMP_NUM_THREADS` to 1 if it starts several processes and the variable is not set. mpirun and srun do
 # not set it, so a rank starts a thread for each core that it may use. Our measurements show what this costs on two

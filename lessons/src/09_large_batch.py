@@ -618,10 +618,9 @@ def estimates(squares, model, b):
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/train.py
-import os
-
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a process group, which its functions would keep
 from noise import estimates, look
 
 from mpcourse.models import mlp
@@ -639,8 +638,8 @@ for chosen in torch.randint(len(images), (100, 16)):
     found.append(estimates(squares, model, 16))
     optimizer.step()
 torch.save(torch.stack(found), f"scratch/noise{dist.get_rank()}.pt")
+del model, optimizer  # or else gloo's threads outlive the group, and may abort Python's exit
 dist.destroy_process_group()
-os._exit(0)  # in Python's own exit, gloo's threads may abort: pytorch/pytorch, issue 190489
 
 # %% tags=["nbval-ignore-output"]
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/train.py 2> scratch/torchrun.log

@@ -620,8 +620,6 @@ def train(name, model, optimizer):
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/zero.py
-import os
-
 import torch
 import torch.distributed as dist
 from small_gpt import new, train
@@ -641,8 +639,8 @@ for layer in model:
 fully_shard(model, mp_policy=bfloat16)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)  # after fully_shard: a sharded state
 train("fully_shard", model, optimizer)
+dist.monitored_barrier()  # or gloo's threads may abort Python's exit. Leave it out with "nccl"
 dist.destroy_process_group()
-os._exit(0)  # in Python's own exit, gloo's threads may abort: pytorch/pytorch, issue 190489
 
 # %%
 # !torchrun --local-addr localhost --nproc-per-node 2 scratch/zero.py 2> scratch/torchrun.log
