@@ -246,8 +246,8 @@ assert of_sequence.tolist() == (sent * 10 / 8).tolist()
 #
 # </details>
 #
-# A parameter of a layer norm is the same on all ranks. But with sequence parallelism, a rank computes this gradient
-# from its own tokens alone. The same holds for biases that are added to own tokens, and for the embeddings of
+# A parameter of a layer norm is the same on all ranks. But with sequence parallelism, a rank computes its gradient from
+# this rank's own tokens alone. The same holds for biases that are added to own tokens, and for the embeddings of
 # positions. So these gradients must be summed over the ranks after the backward pass. Without this sum, the ranks'
 # layer norms slowly become different, and no error says so.
 #
