@@ -409,7 +409,7 @@ torch.testing.assert_close(layer_norm(batch)[:4], layer_norm(batch[:4]))
 # %%
 pair = slowed_to_the_tutorial(GPUS["Tesla P100-SXM2"], "NVLink 1")
 published = PIPELINE_TUTORIAL.pipelined
-sizes = [size for size in sorted(published) if size > 3]
+sizes = [size for size in sorted(published) if size > 1]
 found = tutorial_seconds(pair, "NVLink 1", ["single", "model parallel", *sizes])
 print("                    ours   published")
 print(f"one GPU            {found['single']:5.2f}   {PIPELINE_TUTORIAL.single:5.2f}   (fitted)")
@@ -429,7 +429,7 @@ best = min(sizes, key=found.get)
 assert best in (10, 12) and min(sizes, key=published.get) == 12
 assert abs(found[10] / found[12] - 1) < 0.01 and abs(published[10] / published[12] - 1) < 0.03
 assert all(0.07 < 1 - found[size] / published[size] < 0.115 for size in sizes if size >= 10)
-assert 0.145 < 1 - found[8] / published[8] < 0.155
+assert 0.145 < 1 - found[8] / published[8] < 0.155 and 1 - found[3] / published[3] > 0.3
 assert found[5] < 1.1 * found[10]
 
 # %%
@@ -457,9 +457,9 @@ None
 #   do not explain the 7 %, and we do not know the cause.
 # - With splits of 10 images or more, our pipeline is 7 % to 11 % too fast, and with splits of 8 images it is 15 % too
 #   fast. (Most of the tutorial's times are read off its figure.)
-# - With splits of 5 images, our pipeline is 22 % too fast. A virtual GPU computes 5 images in about half the time that
-#   it needs for 10. A real GPU needs more than half of that time, because so few images do not occupy all its units. We
-#   also assume that the host launches a kernel in 8 µs; the tutorial's host may need longer.
+# - With splits of 5 and of 3 images, our pipeline is 22 % and 34 % too fast. A virtual GPU computes 5 images in about
+#   half the time that it needs for 10. A real GPU needs more than half of that time, because so few images do not
+#   occupy all its units. We also assume that the host launches a kernel in 8 µs; the tutorial's host may need longer.
 #
 # The authors of torchgpipe have published its speedups on up to eight GPUs. The
 # [appendix](appendix/04_memory_and_torchgpipe.ipynb) compares them with our replay.
@@ -473,7 +473,7 @@ None
 Path("scratch").mkdir(exist_ok=True)
 files = "--save scratch/ranks.svg --json scratch/ranks.json"
 program = "mpcourse.course.examples.pipeline"
-# !mpirun -np 2 python -m {program} --schedule 1f1b --microbatches 8 --epochs 4 --width 768 {files}
+# !mpirun -np 2 python -m {program} --schedule 1f1b --microbatches 8 --epochs 6 --width 768 {files}
 
 # %% tags=["nbval-ignore-output"]
 record = json.loads(Path("scratch/ranks.json").read_text())

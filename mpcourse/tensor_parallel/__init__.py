@@ -21,7 +21,7 @@ from mpcourse.tensor_parallel.communication import own_rows
 from mpcourse.tensor_parallel.devices import over_devices
 from mpcourse.tensor_parallel.layers import ParallelAttention, ParallelMLP
 from mpcourse.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
-from mpcourse.tensor_parallel.mappings import copy_in, gather_in, join_rows, scatter_out, share_rows, sum_out
+from mpcourse.tensor_parallel.mappings import copy_in, gather_in, scatter_out, sum_out
 from mpcourse.tensor_parallel.parts import (
     ParallelLayer,
     load_whole_state,
@@ -47,7 +47,6 @@ __all__ = [
     "copy_in",
     "dropout",
     "gather_in",
-    "join_rows",
     "load_whole_state",
     "over_devices",
     "own_rows",
@@ -55,7 +54,6 @@ __all__ = [
     "recompute",
     "scatter_out",
     "sharded_parameters",
-    "share_rows",
     "sum_out",
     "sum_partial_gradients",
     "vocabulary_loss",

@@ -8,12 +8,9 @@ copy_in        identity                               all-reduce       Megatron-
 sum_out        all-reduce                             identity         its g
 gather_in      all-gather of rows                     reduce-scatter   the g with a bar of sequence parallelism
 scatter_out    reduce-scatter: own rows of the sum    all-gather       its g without a bar
-share_rows     own rows of what all ranks have        all-gather
-join_rows      all-gather of rows                     own rows
 
 `copy_in` and `gather_in` stand before a layer that is split over the ranks: each rank's part returns a part of the
 input's gradient, and these are added up. `sum_out` and `scatter_out` stand behind it and add up the parts' results.
-`join_rows` differs from `gather_in`, because what follows it is the same on all ranks: each has the whole gradient.
 
 Sources: Mohammad Shoeybi and others, Megatron-LM, 2019, https://arxiv.org/abs/1909.08053, section 3 (f and g); Vijay
 Korthikanti and others, Reducing Activation Recomputation in Large Transformer Models, 2022,
@@ -25,7 +22,7 @@ from typing import Any
 import torch
 
 from mpcourse.common.comm import Comm
-from mpcourse.tensor_parallel.communication import all_gather, all_reduce, own_rows, reduce_scatter
+from mpcourse.tensor_parallel.communication import all_gather, all_reduce, reduce_scatter
 
 Tensor = torch.Tensor
 
@@ -73,28 +70,6 @@ class _ScatterOut(torch.autograd.Function):
         return None, all_gather(ctx.comm, gradients[0])
 
 
-class _ShareRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, comm: Comm, x: Tensor) -> Tensor:
-        ctx.comm = comm
-        return x[own_rows(comm, len(x))].clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        return None, all_gather(ctx.comm, gradients[0])
-
-
-class _JoinRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, comm: Comm, x: Tensor) -> Tensor:
-        ctx.own = own_rows(comm, comm.size * len(x))
-        return all_gather(comm, x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        return None, gradients[0][ctx.own]
-
-
 def copy_in(comm: Comm | None, x: Tensor) -> Tensor:
     """Return x, which is the same on all ranks, for a layer that is split. Backward: an all-reduce.
 
@@ -130,22 +105,3 @@ def scatter_out(comm: Comm | None, x: Tensor) -> Tensor:
     Raises ValueError where the rows cannot be shared equally.
     """
     return x if comm is None or comm.size == 1 else _ScatterOut.apply(comm, x)
-
-
-def share_rows(comm: Comm | None, x: Tensor) -> Tensor:
-    """Return this rank's rows of x, which is the same on all ranks. Backward: an all-gather.
-
-    comm: the tensor axis's communicator, whose ranks all call this, and run backward; None: one rank.
-    x: (rows, ...), the same values on all ranks.
-    Raises ValueError where the rows cannot be shared equally.
-    """
-    return x if comm is None or comm.size == 1 else _ShareRows.apply(comm, x)
-
-
-def join_rows(comm: Comm | None, x: Tensor) -> Tensor:
-    """Return the rows of all ranks, (p rows, ...), for what all ranks compute alike. Backward sends nothing.
-
-    comm: the tensor axis's communicator, whose ranks all call this; None: one rank.
-    x: this rank's rows, (rows, ...), of one shape and dtype on all ranks.
-    """
-    return x if comm is None or comm.size == 1 else _JoinRows.apply(comm, x)

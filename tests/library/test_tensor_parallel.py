@@ -23,14 +23,12 @@ from mpcourse.tensor_parallel import (
     copy_in,
     dropout,
     gather_in,
-    join_rows,
     layers,
     load_whole_state,
     over_devices,
     parallel_gpt,
     recompute,
     scatter_out,
-    share_rows,
     sum_out,
     sum_partial_gradients,
     transformer,
@@ -129,10 +127,6 @@ def test_each_function_of_a_layers_border_and_its_backward(size):
         assert torch.equal(y, alike) and torch.equal(grad, comm.size * w[mine])
         y, grad = one_loss(lambda x: scatter_out(comm, x), comm, own)
         assert torch.allclose(y, every[mine]) and torch.equal(grad, part.repeat(comm.size, 1))
-        y, grad = one_loss(lambda x: share_rows(comm, x), comm, alike)
-        assert torch.equal(y, alike[mine]) and torch.equal(grad, part.repeat(comm.size, 1))
-        y, grad = one_loss(lambda x: join_rows(comm, x), comm, alike[mine])
-        assert torch.equal(y, alike) and torch.equal(grad, w[mine])
 
     run(program, size)
 
@@ -567,7 +561,6 @@ def test_an_error_of_one_rank_ends_all_and_the_box_stays_usable():
             "6 heads of queries cannot be shared alike by 4 heads of keys and values",
         ),
         (lambda comm: scatter_out(comm, torch.ones(7, 2)), "7 rows cannot be shared alike by 3 ranks"),
-        (lambda comm: share_rows(comm, torch.ones(7, 2)), "7 rows cannot be shared alike by 3 ranks"),
         (
             lambda comm: parallel_gpt(Shape(9, 8, 6, 3, 1), comm, Options(sequence=True))(torch.zeros(1, 8).long()),
             "8 tokens cannot be shared alike by 3 ranks",
