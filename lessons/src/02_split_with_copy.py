@@ -95,11 +95,8 @@ with virtual_gpus(2) as box:
 # sum. After the last two blocks, only GPU 0 needs the sum.
 #
 # ```
-# GPU 0                       GPU 1
-# first0(x)                   first1(x)
-#     \  exchange, add, relu  /
-# second0(h)                  second1(h)
-#     \  add on GPU 0
+# GPU 0                       GPU 1 first0(x)                   first1(x) \  exchange, add, relu  / second0(h)
+# second1(h) \  add on GPU 0
 # ```
 #
 # **Predict first.** The images x begin on GPU 0. The forward pass makes four copies: one of the images, two in the
@@ -599,7 +596,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-mesh = init_device_mesh("cpu", (2,))  # two processes; "cuda" if each has a GPU
+dist.init_process_group("gloo")  # "nccl" and "cuda" if each of the two processes has a GPU
+mesh = init_device_mesh("cpu", (2,))
 torch.manual_seed(0)  # the same weights and the same x on both
 block = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
 x = torch.randn(8, 64, requires_grad=True)
@@ -614,6 +612,7 @@ if dist.get_rank() == 0:
     print("the first weight:", tuple(block[0].weight.to_local().shape), "of", tuple(block[0].weight.shape))
     print("all-reduces forward:", forward, "and backward:", counted.get_total_counts() - forward)
     print("as the whole block:", torch.allclose(out, whole, atol=1e-5))
+dist.monitored_barrier()  # or gloo's threads may abort Python's exit. Leave it out with "nccl"
 dist.destroy_process_group()
 
 # %%
@@ -622,13 +621,12 @@ dist.destroy_process_group()
 # %% [markdown]
 # All processes have X from the beginning, and all get the output. In the forward pass, one all-reduce sums the partial
 # results. In the backward pass, one all-reduce sums the gradients of X, because each process computes only the part
-# that passes through its own hidden units. Each process already has the whole gradient of the output, which is also the
-# gradient of each partial result. The appendix [02, a closer look](appendix/02_closer_look.ipynb) writes the same
-# computation by hand with MPI.
+# that passes through its own hidden units. The appendix [02, a closer look](appendix/02_closer_look.ipynb) writes the
+# same computation by hand with MPI.
 #
 # ## The reference implementation
 #
-# These are the library's functions, without their docstrings. The links open the files.
+# These are the library's functions, without docstrings.
 
 # %%
 from mpcourse.common.source import reference

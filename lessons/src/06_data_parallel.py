@@ -641,6 +641,7 @@ def train(model, loader):
 # %%writefile scratch/ddp.py
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a process group, which its functions would keep
 from accumulate import train
 from torch.profiler import profile
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -658,6 +659,7 @@ with profile() as trace:
     train(model, loader)
 torch.save(model.module.state_dict(), f"scratch/ddp{dist.get_rank()}.pt")
 trace.export_chrome_trace(f"scratch/ddp{dist.get_rank()}.json")
+del model  # or else gloo's threads outlive the group, and may abort Python's exit
 dist.destroy_process_group()
 
 # %% tags=["nbval-ignore-output"]
@@ -700,10 +702,9 @@ theirs = torch.cat([p.flatten() for p in torch.load("scratch/ddp0.pt").values()]
 print("11 steps, equal to DDP to 1e-12:", torch.allclose(done.results[0], theirs, rtol=0, atol=1e-12))
 
 # %% [markdown]
-# Five things are worth knowing about DDP.
+# Five notes on DDP:
 #
-# - DDP completes the mean within `backward()`, so clip right after it. With "bucketed", call `mean_gradients()`
-#   first.
+# - DDP completes the mean within `backward()`, so clip right after it. With "bucketed", call `mean_gradients()` first.
 # - `no_sync()` must enclose the forward pass, too, because DDP decides there whether the backward pass averages.
 # - DDP divides by the number of ranks, so it computes a mean of means unless all batches are equally long.
 # - `DistributedSampler` makes all shards equally long by repeating examples. Do not compute test results with it. Call
@@ -724,8 +725,8 @@ dist.destroy_process_group()
 
 
 # %% [markdown]
-# `scratch/ddp0.json` is the trace of rank 0. <https://ui.perfetto.dev> shows every operation in it. `plot.read_trace`
-# reads the same file. The next figure shows a predicted training step, and the fastest of nine measured ones.
+# `scratch/ddp0.json` is the trace of rank 0. <https://ui.perfetto.dev> shows every operation in it. The next figure
+# shows a predicted training step, and the fastest of nine measured ones.
 
 # %% tags=["nbval-ignore-output"]
 def one_step(events, number=6):
@@ -760,13 +761,11 @@ assert all(late for late, _ in in_time) and any(overlaps for _, overlaps in in_t
 # %% [markdown]
 # Both panels show the same order of events. The backward pass of the first micro-batch is within `no_sync()`, so no
 # all-reduce follows it. During the second backward pass, the all-reduces of the buckets begin. The optimizer step comes
-# after the last all-reduce. gloo works in two threads, each with its own row. All threads share this machine's cores,
-# so an all-reduce slows down the computation that it overlaps. The appendix [06, this
-# machine](appendix/06_this_machine.ipynb) measures how much time overlap saves.
+# after the last all-reduce. All threads share this machine's cores, so an all-reduce slows down the computation that it
+# overlaps. The appendix [06, this machine](appendix/06_this_machine.ipynb) measures how much time overlap saves.
 #
 # ## The reference implementation
 #
-# These are the library's methods, without docstrings.
 
 # %%
 from mpcourse.common.source import reference

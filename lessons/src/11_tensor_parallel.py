@@ -567,7 +567,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 
-mesh = init_device_mesh("cpu", (2,))  # on GPUs "cuda"
+dist.init_process_group("gloo")  # on GPUs "nccl", and below "cuda"
+mesh = init_device_mesh("cpu", (2,))
 torch.manual_seed(0)  # the same weights and the same x on all ranks
 layer, x = model.Layer(64, 16).double(), torch.randn(4, 32, 64, dtype=torch.float64)
 plan = dict.fromkeys(("norm1", "norm2"), SequenceParallel())
@@ -579,6 +580,7 @@ y.square().sum().backward()
 norm = sum(p.grad.full_tensor().square().sum() for p in layer.parameters())
 if dist.get_rank() == 0:
     print(f"squares of all gradients: {norm.item():.6f}")
+dist.monitored_barrier()  # or gloo's threads may abort Python's exit. Leave it out with "nccl"
 dist.destroy_process_group()
 
 # %%

@@ -565,8 +565,12 @@ assert grids == [(64, 1, 1), (8, 8, 1), (32, 1, 2), (8, 8, 1)] and best["A100-SX
 #
 # **So which cut belongs on which wire?** Of the cuts whose messages make ranks wait, the one with the most bytes
 # belongs on the fastest wire. Which cut this is depends on the model, the batch, the GPU and the network, and can be
-# computed.
-#
+# computed. The next cell plans Llama 3.1 8B on 16 H100s. Put your own model in its place.
+
+# %%
+# !TERM=dumb mpcourse plan --model llama-3.1-8b --gpus 16 --gpu H100-SXM --batch 64 --length 8192 | sed -n "4,7p"
+
+# %% [markdown]
 # ## The same in PyTorch
 #
 # `init_device_mesh` makes the communicators of a grid, and names its axes. `parallelize_module` cuts linear layers
@@ -587,7 +591,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from mpcourse.data.text import course_text, draw_batch
 from mpcourse.models.gpt import SMALL, gpt, token_loss
 
-mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))  # on GPUs "cuda"
+dist.init_process_group("gloo")  # on GPUs "nccl", and below "cuda"
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
 torch.manual_seed(0)  # the same model on all ranks
 model = gpt(SMALL).double()
 model[-1].linear.weight = model[0].weight  # tied
@@ -605,6 +610,7 @@ for _ in range(3):
 total = sum(p.full_tensor().square().sum().item() for p in model.parameters())
 if dist.get_rank() == 0:
     print(f"sum of the squares of all parameters: {total:.10f}")
+dist.monitored_barrier()  # or gloo's threads may abort Python's exit. Leave it out with "nccl"
 dist.destroy_process_group()
 
 
@@ -626,9 +632,8 @@ print(f"ours, data 2 x tensor 2:              {run(ours, 4).results[0]:.10f}")
 # %% [markdown]
 # The two sums agree to ten decimals. There are three differences from our grid.
 #
-# - Here PyTorch cuts only the MLPs along the tensor axis. Our layer has one matrix for queries, keys and values, and
-#   `ColwiseParallel` would give rank 0 all queries and half of the keys. With three separate `nn.Linear` layers,
-#   attention can be cut like the MLPs.
+# - Here PyTorch cuts only the MLPs along the tensor axis. With separate matrices for queries, keys and values,
+#   attention can be cut like them (lesson 11).
 # - Along the data axis, `fully_shard` also shards the parameters, whereas our `GridTrainer` keeps them whole. This
 #   changes memory and messages, but not the result.
 # - `torch.nn.utils.clip_grad_norm_` computes the norm over a mesh by itself, if all parameters are on the same mesh.
@@ -636,8 +641,7 @@ print(f"ours, data 2 x tensor 2:              {run(ours, 4).results[0]:.10f}")
 #
 # ## The reference implementation
 #
-# The cell shows the code of the grid, and of the norm of the whole gradient, without docstrings. (The layers that are
-# cut along the tensor axis are those of lesson 11.)
+# The layers that are cut along the tensor axis are those of lesson 11.
 
 # %%
 from mpcourse.common.source import reference
@@ -667,8 +671,7 @@ reference(Grid, global_norm)
 # 2. Llama Team, *The Llama 3 Herd of Models*, 2024, <https://arxiv.org/abs/2407.21783>, table 4
 # 3. Mohammad Shoeybi and others, *Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
 #    Parallelism*, 2019, <https://arxiv.org/abs/1909.08053>
-# 4. Hugging Face, *Fixing Gradient Accumulation*, 2024,
-#    <https://huggingface.co/blog/gradient_accumulation>
+# 4. Hugging Face, *Fixing Gradient Accumulation*, 2024, <https://huggingface.co/blog/gradient_accumulation>
 # 5. NVIDIA, *NeMo Framework Launcher*, 2023 and 2024, `launcher_scripts/conf/training/gpt3/40b.yaml` and
 #    `examples/training/gpt`, <https://github.com/NVIDIA/NeMo-Framework-Launcher>
 # 6. Vijay Korthikanti and others, *Reducing Activation Recomputation in Large Transformer Models*, 2022,
@@ -709,5 +712,4 @@ print(f"   grid: pipeline {along_pipeline / 1e9:.1f} GB + data {along_data / 1e9
 #   on 384 GPUs, nor why it reached only 16.1 GB/s. The fastest grid changes with the GPU and with the network.
 # - PyTorch's mesh, `parallelize_module` and `fully_shard` lead to the same parameters as our grid.
 #
-# Next, plan a training run of your own. `mpcourse predict --zero 3 --ranks 64` computes how much memory it needs, and
-# `mpcourse plan` finds the fastest grid.
+# Next, plan a training run of your own with `mpcourse predict` and `mpcourse plan`.

@@ -182,7 +182,9 @@ class Facts:
         return all(map(_near, self.results, rows))
 
     def computed(self, **way: Any) -> bool:
-        return self.gives(self.summands(**way))
+        """Return whether this way gives the result, also if out's bias is forgotten, or in the sum of all ranks."""
+        parts = self.summands(**way)
+        return any(self.gives(parts, biases) for biases in (1, self.size, 0))
 
     reshaped = property(lambda self: self.seen.result.shape != _right(self.case)[0].shape)
     rounded = property(lambda self: _to_three_digits(self.seen.result, _right(self.case)[0]))
