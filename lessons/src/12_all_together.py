@@ -582,6 +582,8 @@ Path("scratch").mkdir(exist_ok=True)
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/mesh.py
+import time
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -591,8 +593,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from mpcourse.data.text import course_text, draw_batch
 from mpcourse.models.gpt import SMALL, gpt, token_loss
 
-dist.init_process_group("gloo")  # on GPUs "nccl", and below "cuda"
-mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))  # on GPUs "cuda"
 torch.manual_seed(0)  # the same model on all ranks
 model = gpt(SMALL).double()
 model[-1].linear.weight = model[0].weight  # tied
@@ -610,7 +611,7 @@ for _ in range(3):
 total = sum(p.full_tensor().square().sum().item() for p in model.parameters())
 if dist.get_rank() == 0:
     print(f"sum of the squares of all parameters: {total:.10f}")
-dist.monitored_barrier()  # or gloo's threads may abort Python's exit. Leave it out with "nccl"
+time.sleep(0.1)  # gloo's threads free their tensors; while Python exits, they would abort it
 dist.destroy_process_group()
 
 

@@ -7,6 +7,7 @@ over gloo. Without names all of them run; --save FILE keeps the parameters of ra
 import argparse
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -124,12 +125,8 @@ def main() -> None:
         for name, parameters in found.items():
             total = sum(float(p.square().sum()) for p in parameters.values())
             print(f"{name:16} {len(parameters)} parameters, sum of squares {total:.12f}")
-    dist.barrier()  # no rank leaves while another one still waits for its messages
+    time.sleep(0.1)  # gloo's threads free their tensors; while Python exits, they would abort it
     dist.destroy_process_group()
-    # Python's own exit is left out: gloo's threads may still be freeing the last tensors, even after the line above.
-    # One that needs Python while Python ends aborts the process (github.com/pytorch/pytorch/issues/190489).
-    sys.stdout.flush()
-    os._exit(0)
 
 
 if __name__ == "__main__":
