@@ -34,7 +34,7 @@ class TensorCase(NamedTuple):
 CASES = (
     TensorCase(64, 4, 64, 4, 4, 10, 5, PROMISED),  # the course's small GPT
     TensorCase(128, 4, 256, 4, 2, 5, 5, PROMISED),
-    TensorCase(256, 4, 1024, 16, 2, 1, 5),  # almost all of the time goes to products, which are the same on both sides
+    TensorCase(128, 4, 768, 12, 2, 1, 5),  # products take 80 % of torch's step, and are the same on both sides
 )
 
 
