@@ -88,11 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "name",
         choices=NAMES,
-        help="allreduce: sums by hand against MPI's and gloo's; course: what a learner waits for; crossovers: "
-        "which sum by hand is best from which size on; data-parallel: ours against torch's DDP over ranks; "
-        "pipeline: ours against torch's over ranks; scaling: training over 1, 2, ... ranks and threads; setup: how "
-        "long `make setup` and `make lab` take; tensor: a transformer's layers cut by hand against torch's "
-        "parallelize_module over ranks; twins: ours against torch's own ways to train over "
+        help="allreduce: sums by hand against MPI's and gloo's; context: ring attention against torch's over ranks; "
+        "course: what a learner waits for; crossovers: which sum by hand is best from which size on; data-parallel: "
+        "ours against torch's DDP over ranks; pipeline: ours against torch's over ranks; scaling: training over 1, 2, "
+        "... ranks and threads; setup: how long `make setup` and `make lab` take; tensor: a transformer's layers cut "
+        "by hand against torch's parallelize_module over ranks; twins: ours against torch's own ways to train over "
         "ranks; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost; "
         "zero: ZeRO's stages against torch's ZeroRedundancyOptimizer and FSDP2 over ranks",
     )
@@ -199,7 +199,17 @@ def _watch(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     if options.runs is not None and options.runs < 1:
         raise UserError(f"--runs {options.runs}: at least one run is needed")
-    over_ranks = ("allreduce", "crossovers", "data-parallel", "pipeline", "scaling", "tensor", "twins", "zero")
+    over_ranks = (
+        "allreduce",
+        "context",
+        "crossovers",
+        "data-parallel",
+        "pipeline",
+        "scaling",
+        "tensor",
+        "twins",
+        "zero",
+    )
     if options.np is not None and options.name not in over_ranks:
         raise UserError(f"--np only works with {', '.join(over_ranks)}")
     if options.np is not None and options.np < 2:

@@ -17,7 +17,7 @@ Read `mappings.py` first, then `linear.py`, `layers.py`, `vocabulary.py` and `tr
     print(run(program, 2).results)
 """
 
-from mpcourse.tensor_parallel.communication import own_rows
+from mpcourse.collectives.tensors import own_rows
 from mpcourse.tensor_parallel.devices import over_devices
 from mpcourse.tensor_parallel.layers import ParallelAttention, ParallelMLP
 from mpcourse.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear

@@ -1,7 +1,7 @@
 """Tensor parallelism over the virtual GPUs of one process: each has a rank, and collective calls go from GPU to GPU."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -82,8 +82,26 @@ class DeviceComm:
 
         return self._call("reduce-scatter", x, x.nbytes, 0.5, own, wait)
 
+    def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Return what each rank has for this one.
+
+        parts: a tensor for each rank, of one dtype.
+        """
+        with self._own_host():
+            sizes = self.comm.allgather([part.shape for part in parts])
+
+        def mine(xs: list[Tensor]) -> Tensor:
+            own = [x.split([shape.numel() for shape in of])[self.rank] for x, of in zip(xs, sizes, strict=True)]
+            return torch.cat(own)
+
+        flat = torch.cat([part.detach().reshape(-1) for part in parts])
+        arrived = self._call("all-to-all", flat, flat.nbytes, 0.5, mine, True)
+        shapes = [of[self.rank] for of in sizes]
+        pieces = arrived.split([shape.numel() for shape in shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
     def messages(self) -> "_DeviceMessages":
-        """Return messages to and from each other rank, as `communication.Messages`, which keep no queue waiting."""
+        """Return messages to and from each other rank, like `Messages` of `collectives.tensors`. No queue waits."""
         return _DeviceMessages(self)
 
     def Split(self, color: int = 0, key: int = 0) -> "DeviceComm":

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.collectives.tensors import own_rows
 from mpcourse.common.comm import Comm
-from mpcourse.tensor_parallel.communication import own_rows
 from mpcourse.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from mpcourse.tensor_parallel.mappings import copy_in
 from mpcourse.tensor_parallel.overlapped import OverlappedColumnLinear, OverlappedRowLinear

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.collectives.tensors import all_gather, reduce_scatter
 from mpcourse.common.comm import Comm
-from mpcourse.tensor_parallel.communication import all_gather, reduce_scatter
 from mpcourse.tensor_parallel.mappings import copy_in, scatter_out, sum_out
 from mpcourse.tensor_parallel.parts import ParallelLayer, own_part
 

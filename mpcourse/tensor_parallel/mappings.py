@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
+from mpcourse.collectives.tensors import all_gather, all_reduce, reduce_scatter
 from mpcourse.common.comm import Comm
-from mpcourse.tensor_parallel.communication import all_gather, all_reduce, reduce_scatter
 
 Tensor = torch.Tensor
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mpcourse.collectives.tensors import messages, own_rows, start_all_reduce
 from mpcourse.common.comm import Comm
-from mpcourse.tensor_parallel.communication import messages, own_rows, start_all_reduce
 from mpcourse.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 
 Tensor = torch.Tensor

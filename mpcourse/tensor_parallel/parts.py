@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from mpcourse.collectives.buffers import offsets
+from mpcourse.collectives.tensors import all_reduce
 from mpcourse.common.comm import Comm
-from mpcourse.tensor_parallel.communication import all_reduce
 
 
 class Cut(NamedTuple):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from mpcourse.collectives.tensors import own_rows
 from mpcourse.common.comm import Comm
 from mpcourse.models.gpt import Block, Embedding, Head, Shape
-from mpcourse.tensor_parallel.communication import own_rows
 from mpcourse.tensor_parallel.layers import ParallelAttention, ParallelMLP, linears
 from mpcourse.tensor_parallel.parts import ParallelLayer
 from mpcourse.tensor_parallel.random_numbers import Generators, dropout

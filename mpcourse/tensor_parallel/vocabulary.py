@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mpcourse.collectives.tensors import all_reduce
 from mpcourse.common.comm import Comm
-from mpcourse.tensor_parallel.communication import all_reduce
 from mpcourse.tensor_parallel.mappings import scatter_out, sum_out
 from mpcourse.tensor_parallel.parts import ParallelLayer, own_part
 

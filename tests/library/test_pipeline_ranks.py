@@ -228,6 +228,6 @@ def test_the_benchmark_compares_gradients_with_torchs_pipeline():
 
 def test_bench_asks_for_ranks_only_where_there_are_some(cli):
     done = cli("bench", "course", "--np", 2)
-    assert done.returncode == 2 and "--np only works with allreduce, crossovers" in done.stderr
+    assert done.returncode == 2 and "--np only works with allreduce, context, crossovers" in done.stderr
     done = cli("bench", "pipeline", "--np", 1)
     assert done.returncode == 2 and "needs 2 ranks or more" in done.stderr

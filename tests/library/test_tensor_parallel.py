@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mpcourse.collectives.tensors import all_gather, all_reduce, reduce_scatter
 from mpcourse.models.gpt import SMALL, Block, Shape
 from mpcourse.plan import Input, Layers
 from mpcourse.tensor_parallel import (
@@ -35,7 +36,6 @@ from mpcourse.tensor_parallel import (
     vocabulary_loss,
     whole_state,
 )
-from mpcourse.tensor_parallel.communication import all_gather, all_reduce, reduce_scatter
 from mpcourse.tensor_parallel.costs import collectives_of_layer, kept_by_layer, sent_by_layer
 from mpcourse.virtual import GPUS, run, virtual_gpus
 from tests.programs.tensor_truth import SHAPE, WAYS, over_ranks

@@ -1,8 +1,8 @@
-"""The three collective calls of tensor parallelism, on values: what autograd sees of them is in `mappings.py`.
+"""Collective calls that return new tensors, on whichever device, for tensor, context and expert parallelism.
 
-Each takes the communicator of the tensor axis: mpi4py's or a virtual rank's, whose messages leave from the host's
-memory; the `DeviceComm` of a virtual GPU; or a communicator that counts (`mpcourse.plan` has one). None, or one rank
-alone, sends nothing.
+Each takes a communicator: mpi4py's or a virtual rank's, whose messages leave from the host's memory; the `DeviceComm`
+of a virtual GPU; or one that counts (`mpcourse.plan` has it). None, or one rank alone, sends nothing. Autograd sees
+none of them.
 
 An array is shared among ranks by its rows, the elements of its first dimension: all have the same number of rows, and
 rank 0 has the first ones.
@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from mpcourse.collectives import allreduce, ring_allgather, ring_reduce_scatter
 from mpcourse.collectives.buffers import chunks, mpi_buffer
+from mpcourse.collectives.choose import allreduce
 from mpcourse.collectives.fast.nonblocking import NonblockingRing
+from mpcourse.collectives.ring import ring_allgather, ring_reduce_scatter
 from mpcourse.common.comm import Comm, MpiRequest
 
 Tensor = torch.Tensor
@@ -24,7 +25,7 @@ Tensor = torch.Tensor
 def own_rows(comm: Comm | None, rows: int, what: str = "rows") -> slice:
     """Return which rows are this rank's: as many as each other rank has. No message is sent.
 
-    comm: the tensor axis's communicator; None: one rank, which has all rows.
+    comm: of the ranks that call this; None: one rank, which has all rows.
     rows: their number on all ranks together.
     what: how the error calls them.
     Raises ValueError where they cannot be shared equally.
@@ -39,7 +40,7 @@ def own_rows(comm: Comm | None, rows: int, what: str = "rows") -> slice:
 def all_reduce(comm: Comm | None, x: Tensor, op: Any = None) -> Tensor:
     """Return the sum of x over all ranks, on x's device. All ranks call this.
 
-    comm: the tensor axis's communicator; None: one rank.
+    comm: of the ranks that call this; None: one rank.
     x: of one shape and dtype on all ranks. It is not changed.
     op: in place of the sum, an operation on two tensors, e.g. torch.maximum.
 
@@ -57,7 +58,7 @@ def all_reduce(comm: Comm | None, x: Tensor, op: Any = None) -> Tensor:
 def start_all_reduce(comm: Comm, x: Tensor) -> Callable[[], Tensor]:
     """Begin to sum x over all ranks; return a function that waits, and returns the sum. All ranks call both.
 
-    comm: the tensor axis's communicator, of two ranks or more.
+    comm: of two ranks or more.
     x: of one shape and dtype on all ranks. It is not changed.
     """
     if (on_devices := getattr(comm, "all_reduce", None)) is not None:
@@ -76,7 +77,7 @@ def start_all_reduce(comm: Comm, x: Tensor) -> Callable[[], Tensor]:
 def all_gather(comm: Comm | None, x: Tensor) -> Tensor:
     """Return the rows of all ranks, (p rows, ...), on x's device. All ranks call this.
 
-    comm: the tensor axis's communicator; None: one rank.
+    comm: of the ranks that call this; None: one rank.
     x: this rank's rows, (rows, ...), of one shape and dtype on all ranks.
 
     A rank sends (p - 1) / p times the bytes of the result along a ring.
@@ -94,7 +95,7 @@ def all_gather(comm: Comm | None, x: Tensor) -> Tensor:
 def reduce_scatter(comm: Comm | None, x: Tensor) -> Tensor:
     """Return this rank's rows of the sum of x over all ranks, (rows / p, ...), on x's device. All ranks call this.
 
-    comm: the tensor axis's communicator; None: one rank.
+    comm: of the ranks that call this; None: one rank.
     x: (rows, ...), of one shape and dtype on all ranks. It is not changed.
 
     A rank sends (p - 1) / p times the bytes of x along a ring.
@@ -108,6 +109,29 @@ def reduce_scatter(comm: Comm | None, x: Tensor) -> Tensor:
     sums = _on_host(x)
     ring_reduce_scatter(comm, _pieces(comm, sums))
     return sums[own].to(x.device, copy=True)
+
+
+def all_to_all(comm: Comm, parts: Sequence[Tensor], shapes: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Send parts[r] to each rank r, and return what each rank r has for this one. All ranks call it.
+
+    comm: as above, of any number of ranks.
+    parts: one tensor for each rank, of one dtype and on one device.
+    shapes: of the tensors that arrive, in the order of ranks.
+
+    In step s, each rank sends to the rank s after it, and receives from the rank s before it.
+    """
+    if (on_devices := getattr(comm, "all_to_all", None)) is not None:
+        return on_devices(parts)
+    device, dtype = parts[0].device, parts[0].dtype
+    arrived: list[Any] = [None] * comm.size
+    arrived[comm.rank] = parts[comm.rank].detach()
+    for step in range(1, comm.size):
+        to, source = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
+        arriving = torch.empty(tuple(shapes[source]), dtype=dtype)
+        leaving = parts[to].detach().cpu().contiguous()
+        comm.Sendrecv(_buffer(leaving), to, 0, _buffer(arriving), source, 0)
+        arrived[source] = arriving.to(device)
+    return arrived
 
 
 class Messages:
@@ -155,7 +179,7 @@ class Messages:
 def messages(comm: Comm, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Messages:
     """Return messages of a communicator: those above, or a `DeviceComm`'s own.
 
-    comm: the tensor axis's communicator, of two ranks or more, which all call this.
+    comm: of two ranks or more, which all call this.
     shape, dtype, device: of every message.
     """
     on_devices = getattr(comm, "messages", None)
