@@ -1,4 +1,4 @@
-"""Mixture of experts: many feed-forward networks, of which each token uses a few, spread over ranks.
+"""Mixture of experts: each token uses a few of many feed-forward networks, which are spread over ranks.
 
 Read `routing.py` first, then `dispatch.py` and `mixture.py`.
 

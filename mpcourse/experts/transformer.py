@@ -17,7 +17,7 @@ class MixtureBlock(nn.Module):
 
     comm: the expert axis's communicator; None: one rank.
     shape: of the transformer.
-    number: of experts, of which each has the sizes of the MLP.
+    number: of experts. Each has the sizes of the MLP.
     options: of `Mixture`.
     """
 
