@@ -3,6 +3,7 @@
 Source: Hao Liu and others, Ring Attention with Blockwise Transformers, 2023, https://arxiv.org/abs/2310.01889.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from mpcourse.context_parallel.messages import pass_on
 from mpcourse.context_parallel.tokens import SharedSequence, rectangles
 
 Tensor = torch.Tensor
+Pair = tuple[Tensor, Tensor]  # keys and values, or gradients of both
 
 
 def ring_attention(
@@ -44,7 +46,7 @@ class _RingAttention(torch.autograd.Function):
         for step in range(tokens.size):
             source = (tokens.rank - step) % tokens.size
             if step < tokens.size - 1:
-                arrived = pass_on(tokens.comm, (keys, values), _shapes(tokens, source - 1, k, v))
+                arrived = _pass_on(tokens, (keys, values), source - 1)
             see(tokens, source, causal, fused, q, keys, values, out, lse)
             if step < tokens.size - 1:
                 keys, values = arrived()
@@ -62,13 +64,13 @@ class _RingAttention(torch.autograd.Function):
         for step in range(tokens.size):
             source = (tokens.rank - step) % tokens.size
             if step < tokens.size - 1:
-                arrived = pass_on(tokens.comm, (keys, values), _shapes(tokens, source - 1, k, v))
+                arrived = _pass_on(tokens, (keys, values), source - 1)
             found = see_backward(tokens, source, *seen, q, keys, values, out, lse, of_q)
             if step == 0:
                 own = found  # of this rank's own keys; the other ranks' parts arrive at the end
             else:  # of keys that the rank before had in the step before: add its sum, and pass it on
                 found = found if arriving is None else _add(arriving(), found)
-                arriving = pass_on(tokens.comm, found, _shapes(tokens, source - 1, k, v))
+                arriving = _pass_on(tokens, found, source - 1)
             if step < tokens.size - 1:
                 keys, values = arrived()
         of_k, of_v = own if arriving is None else _add(arriving(), own)
@@ -102,7 +104,7 @@ def see(
 def see_backward(
     tokens: SharedSequence, rank: int, causal: bool, fused: bool, gradient: Tensor, q: Tensor, keys: Tensor,
     values: Tensor, out: Tensor, lse: Tensor, of_q: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> Pair:  # fmt: skip
     """Add the gradient that comes from a rank's keys to `of_q`, in place; return this rank's part of theirs.
 
     tokens: shared by the ranks. rank: has the keys. All other arguments are those of `ring_attention`.
@@ -141,11 +143,21 @@ def check_shapes(tokens: SharedSequence, q: Tensor, k: Tensor, v: Tensor) -> Non
         raise ValueError(f"{q.shape[1]} heads of queries cannot be shared alike by {k.shape[1]} heads of keys")
 
 
-def _shapes(tokens: SharedSequence, rank: int, *own: Tensor) -> list[tuple[int, ...]]:
-    """Return the shapes of another rank's keys and values."""
-    length = tokens.tokens_of(rank % tokens.size)
-    return [(*x.shape[:2], length, *x.shape[3:]) for x in own]
+def _pass_on(tokens: SharedSequence, both: Pair, source: int) -> Callable[[], Pair]:
+    """Begin to send keys and values, or gradients of them, to the next rank; return a function that waits for others.
+
+    source: the rank whose keys and values, or whose gradients, arrive.
+    """
+    assert tokens.comm is not None
+    length = tokens.tokens_of(source % tokens.size)
+    arrived = pass_on(tokens.comm, both, [(*x.shape[:2], length, x.shape[3]) for x in both])
+
+    def wait() -> Pair:
+        one, other = arrived()
+        return one, other
+
+    return wait
 
 
-def _add(one: Any, other: Any) -> tuple[Tensor, ...]:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+def _add(one: Pair, other: Pair) -> Pair:
+    return one[0] + other[0], one[1] + other[1]

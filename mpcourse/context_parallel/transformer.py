@@ -12,7 +12,7 @@ from mpcourse.context_parallel.gather import gathered_attention
 from mpcourse.context_parallel.ring import ring_attention
 from mpcourse.context_parallel.tokens import SharedSequence
 from mpcourse.context_parallel.ulysses import ulysses_attention
-from mpcourse.models.gpt import Block, Shape, gpt
+from mpcourse.models.gpt import Block, Embedding, Shape, gpt
 
 Tensor = torch.Tensor
 WAYS: dict[str, Callable[..., Tensor]] = {
@@ -46,8 +46,10 @@ class ContextGPT(nn.Module):
         tokens: says which these are.
         """
         embedding, *blocks, head = self.layers
+        assert isinstance(embedding, Embedding)
         x = F.embedding(own, embedding.weight) + embedding.positions[tokens.positions]
         for layer in blocks:
+            assert isinstance(layer, Block)
             x = x + self._attention(layer, layer.norm1(x), tokens)
             x = x + layer.second(F.gelu(layer.first(layer.norm2(x))))
         return head(x)

@@ -72,11 +72,13 @@ class _ToTokens(torch.autograd.Function):
 
 
 def _to_heads(tokens: SharedSequence, x: Tensor) -> Tensor:
+    assert tokens.comm is not None
     parts = x.chunk(tokens.size, 1)
     shapes = [(*parts[0].shape[:2], tokens.tokens_of(rank), x.shape[3]) for rank in range(tokens.size)]
     return torch.cat(all_to_all(tokens.comm, parts, shapes), 2).index_select(2, tokens.in_order().to(x.device))
 
 
 def _to_tokens(tokens: SharedSequence, x: Tensor) -> Tensor:
+    assert tokens.comm is not None
     parts = [x.index_select(2, tokens.positions_of(rank).to(x.device)) for rank in range(tokens.size)]
     return torch.cat(all_to_all(tokens.comm, parts, [parts[tokens.rank].shape] * tokens.size), 1)

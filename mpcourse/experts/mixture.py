@@ -1,5 +1,6 @@
 """A layer of experts: a router sends each token to a few of many feed-forward networks, on whichever rank they are."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -108,6 +109,24 @@ class Mixture(nn.Module):
         return torch.zeros_like(x).index_add(0, tokens, weighted)
 
 
+def expert_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of all experts, which are not the same on all ranks of an expert axis.
+
+    module: its `Mixture` layers are searched.
+    """
+    return [p for m in module.modules() if isinstance(m, Mixture) for p in m.experts.parameters()]
+
+
+def sum_of_experts(replicas: Comm | None, experts: Sequence[nn.Parameter], ranks: int) -> None:
+    """Add up the gradients of experts over the ranks that have the same ones, and divide by `ranks`. These call it.
+
+    replicas: the ranks with the same experts; None: this rank alone.
+    experts: their parameters.
+    ranks: all ranks whose tokens the loss is a mean of, those of the expert axis included.
+    """
+    _divided_sums(replicas, experts, ranks)
+
+
 def average_gradients(comm: Comm | None, replicas: Comm | None, module: nn.Module) -> None:
     """Average gradients over all ranks that have the same parameter. All ranks call it after backward.
 
@@ -121,11 +140,16 @@ def average_gradients(comm: Comm | None, replicas: Comm | None, module: nn.Modul
     """
     if comm is None:
         return
-    of_experts = {id(p) for m in module.modules() if isinstance(m, Mixture) for p in m.experts.parameters()}
-    for group, own in ((comm, False), (replicas, True)):
-        gradients = [p.grad for p in module.parameters() if p.grad is not None and (id(p) in of_experts) is own]
-        if not gradients:
-            continue
-        flat = all_reduce(group, torch.cat([g.reshape(-1) for g in gradients])) / comm.size
-        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient))
+    experts = expert_parameters(module)
+    of_experts = {id(p) for p in experts}
+    _divided_sums(comm, [p for p in module.parameters() if id(p) not in of_experts], comm.size)
+    sum_of_experts(replicas, experts, comm.size)
+
+
+def _divided_sums(comm: Comm | None, parameters: Sequence[nn.Parameter], divisor: int) -> None:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return
+    flat = all_reduce(comm, torch.cat([g.reshape(-1) for g in gradients])) / divisor
+    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))

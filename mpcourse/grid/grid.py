@@ -6,25 +6,31 @@ from collections.abc import Iterable, Sequence
 from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.nodes import nodes_of
 
-AXES = ("data", "pipeline", "tensor")
-ORDER = ("pipeline", "data", "tensor")  # from the outermost to the innermost, as Megatron-LM numbers its ranks
+AXES = ("data", "pipeline", "tensor", "context", "expert")
+# From the outermost to the innermost, as Megatron-LM numbers its ranks.
+ORDER = ("pipeline", "data", "expert", "context", "tensor")
+ALWAYS = AXES[:3]  # a grid has the other axes only if they are asked for
 
 
 class Grid:
-    """A grid of ranks, data x pipeline x tensor. All ranks make one together, with the same arguments.
+    """A grid of ranks, data x pipeline x tensor x context x expert. All ranks make one together, with equal arguments.
 
     comm: mpi4py's communicator, or a virtual rank's.
-    data, pipeline, tensor: the sizes; their product is the number of ranks.
+    data, pipeline, tensor, context, expert: the sizes; their product is the number of ranks. Ranks of a context axis
+    share the tokens of the same sequences. Ranks of an expert axis share the experts; like those of the data axis, each
+    has sequences of its own. A grid in which `context` or `expert` is 1 does not have this axis.
     order: the axes from the outermost to the innermost. Along the innermost, neighbours have consecutive numbers, and
-    launchers put such ranks on one node.
+    launchers put such ranks on one node. Axes that the grid does not have are left out.
     within: axes whose groups may each lie on one node only.
     ranks_per_node: treat so many ranks in a row as a node; None: compare host names.
 
-    The grid's own `data`, `pipeline` and `tensor` are this rank's communicators, of the ranks that differ from it in
-    that coordinate only; its rank in each is the coordinate. `nodes` has for each rank of `comm` the number of its
-    node. The default order puts tensor parallelism on neighbours, because it sends activations four times in each layer
-    and waits for them, whereas data parallelism sends gradients once a step, and a pipeline only what crosses a cut
-    (Narayanan et al. 2021, section 3; Llama 3's order has data outermost).
+    The grid's own `data`, `pipeline`, `tensor`, `context` and `expert` are this rank's communicators, of the ranks that
+    differ from it in that coordinate only; its rank in each is the coordinate. `replicas` has the ranks with the same
+    parameters, along data, context and expert; `expert_replicas` those among them with the same experts, along data and
+    context. `nodes` has for each rank of `comm` the number of its node. The default order puts tensor parallelism on
+    neighbours, because it sends activations four times in each layer and waits for them. Data parallelism sends
+    gradients only once a step, and a pipeline only what crosses a cut (Narayanan et al. 2021, section 3; Llama 3's
+    order has data outermost).
     Raises ValueError, on every rank, for sizes whose product is not the number of ranks, an invalid order, different
     arguments on different ranks, and a group that `within` forbids.
     """
@@ -36,23 +42,32 @@ class Grid:
         data: int = 1,
         pipeline: int = 1,
         tensor: int = 1,
+        context: int = 1,
+        expert: int = 1,
         order: Sequence[str] = ORDER,
         within: Iterable[str] = (),
         ranks_per_node: int | None = None,
     ) -> None:
-        self.comm, self.order = comm, tuple(order)
-        self.sizes = {"data": data, "pipeline": pipeline, "tensor": tensor}
+        sizes = {"data": data, "pipeline": pipeline, "tensor": tensor, "context": context, "expert": expert}
+        self.comm, self.axes = comm, tuple(axis for axis in AXES if axis in ALWAYS or sizes[axis] != 1)
+        self.sizes = {axis: sizes[axis] for axis in self.axes}
+        self.order = tuple(axis for axis in order if axis in self.axes or axis not in AXES)
         self._check(tuple(within))
         self.nodes: list[int] = comm.allgather(nodes_of(comm, ranks_per_node).inter_rank)
         for axis in within:
             if apart := self.straddling(axis):
                 raise ValueError(self._straddles(axis, apart[0]))
-        own = self.coordinates(comm.rank)
-        # One communicator per axis: the color is the same for ranks that differ in this axis alone. The key is their
-        # coordinate, which numbers them.
-        self.data, self.pipeline, self.tensor = (
-            comm.Split(self.rank_at(**own | {axis: 0}), own[axis]) for axis in AXES
-        )
+        self.data, self.pipeline, self.tensor, self.context, self.expert = (self._along(axis) for axis in AXES)
+        same = len(self.axes) == len(ALWAYS)
+        self.replicas = self.data if same else self._along("data", "context", "expert")
+        self.expert_replicas = self.data if same else self._along("data", "context")
+
+    def _along(self, *axes: str) -> Comm:
+        """Return a communicator of the ranks that differ from this one in these axes alone."""
+        own = self.coordinates(self.comm.rank)
+        # The color is the same for all of them, and the key numbers them.
+        color = self.rank_at(**own | {axis: 0 for axis in axes if axis in self.axes})
+        return self.comm.Split(color, self.comm.rank)
 
     def __repr__(self) -> str:
         sizes = " x ".join(f"{axis} {self.sizes[axis]}" for axis in self.order)
@@ -66,14 +81,15 @@ class Grid:
         coordinate = {}
         for axis in reversed(self.order):
             rank, coordinate[axis] = divmod(rank, self.sizes[axis])
-        return {axis: coordinate[axis] for axis in AXES}
+        return {axis: coordinate[axis] for axis in self.axes}
 
-    def rank_at(self, *, data: int, pipeline: int, tensor: int) -> int:
+    def rank_at(self, *, data: int, pipeline: int, tensor: int, context: int = 0, expert: int = 0) -> int:
         """Return the rank of `comm` with these coordinates.
 
-        data, pipeline, tensor: from 0 on.
+        data, pipeline, tensor, context, expert: from 0 on.
         """
-        at, rank = {"data": data, "pipeline": pipeline, "tensor": tensor}, 0
+        at = {"data": data, "pipeline": pipeline, "tensor": tensor, "context": context, "expert": expert}
+        rank = 0
         for axis in self.order:
             rank = rank * self.sizes[axis] + at[axis]
         return rank
@@ -81,7 +97,7 @@ class Grid:
     def groups(self, axis: str) -> list[tuple[int, ...]]:
         """Return the ranks of `comm` in each communicator of an axis, in their order there.
 
-        axis: "data", "pipeline" or "tensor".
+        axis: one of `axes`.
         """
         groups: dict[int, list[int]] = {}
         for rank in range(self.comm.size):
@@ -91,7 +107,7 @@ class Grid:
     def straddling(self, axis: str) -> list[tuple[int, ...]]:
         """Return the groups of an axis whose ranks are on several nodes: their messages cross the network.
 
-        axis: "data", "pipeline" or "tensor".
+        axis: one of `axes`.
         """
         return [group for group in self.groups(axis) if len({self.nodes[rank] for rank in group}) > 1]
 
@@ -101,7 +117,7 @@ class Grid:
         a, b: ranks of `comm`.
         """
         one, other = self.coordinates(a), self.coordinates(b)
-        differing = [axis for axis in AXES if one[axis] != other[axis]]
+        differing = [axis for axis in self.axes if one[axis] != other[axis]]
         return differing[0] if len(differing) == 1 else None
 
     def _check(self, within: tuple[str, ...]) -> None:
@@ -110,10 +126,10 @@ class Grid:
         for rank, arguments in enumerate(asked):
             if arguments != asked[0]:
                 raise ValueError(f"rank {rank} asks for another grid than rank 0: {arguments} and {asked[0]}")
-        if sorted(self.order) != sorted(AXES):
-            raise ValueError(f"order is {', '.join(AXES)} in some order, each once, not {self.order!r}")
-        if unknown := [axis for axis in within if axis not in AXES]:
-            raise ValueError(f"within: there is no axis {unknown[0]!r}, but {', '.join(AXES)}")
+        if sorted(self.order) != sorted(self.axes):
+            raise ValueError(f"order is {', '.join(self.axes)} in some order, each once, not {self.order!r}")
+        if unknown := [axis for axis in within if axis not in self.axes]:
+            raise ValueError(f"within: there is no axis {unknown[0]!r}, but {', '.join(self.axes)}")
         for axis, size in self.sizes.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise ValueError(f"{axis} must be a whole number, 1 or more: got {size!r}")

@@ -4,6 +4,8 @@ Activations are (length, batch, width) here, as in Megatron-LM: the rows that ra
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,7 @@ from mpcourse.tensor_parallel.random_numbers import Generators, dropout
 from mpcourse.tensor_parallel.recompute import recompute
 
 Tensor = torch.Tensor
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def linears(overlap: bool) -> tuple[type[ColumnParallelLinear], type[RowParallelLinear]]:
@@ -70,21 +73,26 @@ class ParallelAttention(nn.Module):
     again: the written-out attention keeps only queries, keys and values, and backward computes the rest once more
     (selective recomputation, Korthikanti et al. 2022, section 5).
     overlap: messages travel while products are computed (overlapped.py).
+    attend: takes queries (batch, heads, length, head), and keys and values (batch, groups, length, head), of this
+    rank's heads, and returns causal attention, (batch, heads, length, head), e.g. over ranks that share the tokens.
+    None: torch's attention.
 
     With more ranks than groups, each group is on p / groups ranks, which hold equal copies of the weights of its keys
     and values, and add up their gradients.
     Raises ValueError where heads cannot be shared equally, where neither of groups and ranks divides the other, and
-    where `fused` is combined with what only the written-out attention has.
+    where `fused` is combined with what only the written-out attention has, or its opposite with `attend`.
     """
 
     def __init__(
         self, comm: Comm | None, qkv: nn.Linear, out: nn.Linear, heads: int, groups: int | None = None, *,
         sequence: bool = False, dropout: float = 0.0, generators: Generators | None = None, fused: bool = True,
-        again: bool = False, overlap: bool = False,
+        again: bool = False, overlap: bool = False, attend: Attend | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if fused and (dropout or again):
             raise ValueError("dropout of attention weights, and their recomputation, need fused=False")
+        if attend is not None and not fused:
+            raise ValueError("attention over another axis needs fused=True")
         self.dropout, self.generators, self.fused, self.again = dropout, generators or Generators(comm), fused, again
         groups, self.head = groups or heads, out.in_features // heads
         if heads % groups:
@@ -97,6 +105,7 @@ class ParallelAttention(nn.Module):
         # of the three is a view of the product, and nothing is copied.
         queries = torch.arange(own.start, own.stop, device="cpu").chunk(self.groups)
         self.heads = len(queries[0])  # of each group
+        self.attend = attend or partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=self.heads > 1)
         order = [
             torch.cat([of_group, torch.tensor([heads + group, heads + groups + group], device="cpu")])
             for of_group, group in zip(queries, own_groups, strict=True)
@@ -126,7 +135,7 @@ class ParallelAttention(nn.Module):
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(length, batch, groups, n head) -> (length, batch, groups heads head)."""
         q, k, v = (part.unflatten(-1, (-1, self.head)).flatten(2, 3).permute(1, 2, 0, 3) for part in (q, k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads > 1)
+        mixed = self.attend(q, k, v)
         return mixed.permute(2, 0, 1, 3).flatten(2)
 
     def _written_out(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import nn
 from mpcourse.collectives.tensors import own_rows
 from mpcourse.common.comm import Comm
 from mpcourse.models.gpt import Block, Embedding, Head, Shape
-from mpcourse.tensor_parallel.layers import ParallelAttention, ParallelMLP, linears
+from mpcourse.tensor_parallel.layers import Attend, ParallelAttention, ParallelMLP, linears
 from mpcourse.tensor_parallel.parts import ParallelLayer
 from mpcourse.tensor_parallel.random_numbers import Generators, dropout
 from mpcourse.tensor_parallel.recompute import recompute
@@ -50,14 +50,16 @@ class ParallelBlock(ParallelLayer):
     block: the whole layer, the same on all ranks; this rank's part is copied.
     options: with `sequence`, takes and returns this rank's rows.
     generators: draw for dropout.
+    attend: attention over another axis, as in `ParallelAttention`.
 
     Two all-reduces forward and two backward. With `sequence`, two all-gathers and two reduce-scatters forward, as many
     backward, and two more all-gathers backward.
     """
 
     def __init__(
-        self, comm: Comm | None, block: Block, options: Options | None = None, generators: Generators | None = None
-    ) -> None:
+        self, comm: Comm | None, block: Block, options: Options | None = None, generators: Generators | None = None,
+        attend: Attend | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(comm)
         self.options = o = options or Options()
         self.generators = generators or Generators(comm)
@@ -65,6 +67,7 @@ class ParallelBlock(ParallelLayer):
         self.attention = ParallelAttention(
             comm, block.qkv, block.out, block.heads, sequence=o.sequence, dropout=o.dropout,
             generators=self.generators, fused=o.fused, again=o.recompute == "selective", overlap=o.overlap,
+            attend=attend,
         )  # fmt: skip
         self.mlp = ParallelMLP(comm, block.first, block.second, o.sequence, o.overlap)
         self.partial = _of_norms(self) if o.sequence else []

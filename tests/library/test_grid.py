@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from mpcourse.grid import AXES, Grid, GridTrainer, Shape, global_norm, stage, traffic_by_axis, transformer
+from mpcourse.grid import Grid, GridTrainer, Shape, global_norm, stage, traffic_by_axis, transformer
 from mpcourse.pipeline import one_f_one_b
 from mpcourse.virtual import Topology, run
 from tests.programs.grid_truth import SHAPE, adamw, batches, loss, momentum, on_a_grid
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "grid_truth.py"
 GRIDS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (3, 1, 1), (1, 3, 1), (1, 1, 4), (2, 2, 1), (1, 3, 2), (2, 2, 2)]
+GRIDS += [(1, 1, 1, 2), (1, 1, 1, 3), (2, 1, 2, 2), (1, 2, 2, 2), (1, 1, 1, 1, 1), (1, 1, 1, 1, 2), (1, 1, 1, 1, 4)]
+GRIDS += [(2, 1, 1, 1, 2), (1, 2, 1, 1, 2), (1, 1, 2, 1, 2), (1, 1, 1, 2, 2), (1, 2, 2, 2, 2)]
 ROUNDING = 1e-12  # of float64, after four steps
 
 
@@ -23,7 +25,11 @@ def test_training_on_virtual_ranks_equals_one_process(sizes, make):
     assert max(run(lambda comm: on_a_grid(comm, sizes, make), np.prod(sizes).item()).results) < ROUNDING
 
 
-@pytest.mark.parametrize("sizes", [(2, 2, 1), (1, 2, 2), (2, 1, 2)], ids=lambda sizes: "x".join(map(str, sizes)))
+@pytest.mark.parametrize(
+    "sizes",
+    [(2, 2, 1), (1, 2, 2), (2, 1, 2), (1, 1, 2, 2), (1, 1, 1, 2, 2)],
+    ids=lambda sizes: "x".join(map(str, sizes)),
+)
 def test_training_on_real_ranks_equals_one_process(mpirun, sizes):
     done = mpirun(4, "-m", "mpi4py", PROGRAM, *sizes, timeout=100)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -46,8 +52,8 @@ def of_grid(size, topology="10 GbE", **arguments):
 
     def program(comm):
         grid = Grid(comm, **arguments)
-        sub = {axis: getattr(grid, axis).allgather(comm.rank) for axis in AXES}
-        return grid, sub, {axis: getattr(grid, axis).rank for axis in AXES}
+        sub = {axis: getattr(grid, axis).allgather(comm.rank) for axis in grid.axes}
+        return grid, sub, {axis: getattr(grid, axis).rank for axis in grid.axes}
 
     return run(program, size, topology).results
 
@@ -56,7 +62,7 @@ def test_a_communicator_of_an_axis_has_the_ranks_that_differ_in_it_alone_numbere
     for rank, (grid, sub, own) in enumerate(of_grid(12, data=2, pipeline=3, tensor=2)):
         at = grid.coordinates(rank)
         assert own == at and grid.rank_at(**at) == rank
-        for axis in AXES:
+        for axis in grid.axes:
             assert sub[axis] == [grid.rank_at(**at | {axis: i}) for i in range(grid.sizes[axis])]
             assert tuple(sub[axis]) in grid.groups(axis)
 
