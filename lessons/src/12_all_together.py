@@ -496,9 +496,9 @@ assert new.number <= 3 < old.number and new.longer < 1 and 15 < old.longer < 25
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# With a tensor axis of 8, ranks send and wait several times in each layer, which costs time even over NVLink. Their
-# matrix products are an eighth as wide as the layer's, so the GPU reaches fewer FLOP/s. A step takes 15 % less time
-# with a tensor axis of 2 and a pipeline of 4 stages.
+# With a tensor axis of 8, ranks send and wait several times in each layer, which costs time even over NVLink. The
+# narrower products cost less (lesson 11). A step takes 16 % less time with a tensor axis of 2 and a pipeline of 4
+# stages.
 #
 # </details>
 #
@@ -506,8 +506,9 @@ assert new.number <= 3 < old.number and new.longer < 1 and 15 < old.longer < 25
 # tensor axis of 2 with 4 stages on A100s and on H100s. The later configurations of two other sizes, 20 and 175 billion,
 # contain settings for the H100. Second, all configurations above 5 billion parameters, old and new, use **sequence
 # parallelism**: the ranks of the tensor axis also divide the tokens of the layer norms among themselves [6]. The
-# messages have as many bytes as without it. The layer norms take less memory and time on each rank, and a wider tensor
-# axis saves more. So the old grid is a little better than our count says.
+# messages have 1.25 times as many bytes (lesson 11), but the additional ones can be hidden. The layer norms take less
+# memory and time on each rank, and a wider tensor axis saves more. So the old grid may be a little better than our
+# count says.
 #
 # A tensor axis as wide as a machine is a good first guess, above all if a batch has too few sequences to fill a longer
 # pipeline. `python -m tests.validation grids` prints each published grid's place in the planner's list of the fastest

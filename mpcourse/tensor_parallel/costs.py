@@ -43,7 +43,6 @@ def kept_by_layer(
     if recompute not in ("none", "selective", "full"):
         raise ValueError(f'recompute is "none", "selective" or "full", not {recompute!r}')
     sbh = length * batch * width
-    sbh = length * batch * width
     between = sbh / (size if sequence else 1)
     split = sbh / size
     weights = heads * length**2 * batch / size
