@@ -501,8 +501,8 @@ for gpu, rate in (("H100", 5762), ("A100", 2973)):
 # <details><summary>Why</summary>
 #
 # The batch has 2048 sequences, so a 2049th GPU has nothing to do. To use more GPUs, one can raise the batch beyond the
-# critical one, but then most additional examples save no updates. Alternatively, several GPUs can share a sequence, by
-# tensor, pipeline or context parallelism (lesson 12).
+# critical one, but then most additional examples save no updates. Alternatively, several GPUs can share a sequence
+# (lessons 11 to 13).
 #
 # </details>
 #

@@ -714,4 +714,4 @@ print(f"   grid: pipeline {along_pipeline / 1e9:.1f} GB + data {along_data / 1e9
 #   on 384 GPUs, nor why it reached only 16.1 GB/s. The fastest grid changes with the GPU and with the network.
 # - PyTorch's mesh, `parallelize_module` and `fully_shard` lead to the same parameters as our grid.
 #
-# Next, plan a training run of your own with `mpcourse predict` and `mpcourse plan`.
+# Next comes lesson 13, [Long sequences](13_long_sequences.ipynb). What if a sequence does not fit?

@@ -1,6 +1,7 @@
 """Figures of the course, drawn from plain records. Only this room of mpcourse uses matplotlib's plotting."""
 
 from mpcourse.plot.accuracy import accuracy_against
+from mpcourse.plot.attention import attention
 from mpcourse.plot.chunks import chunks
 from mpcourse.plot.collectives import collectives, marked
 from mpcourse.plot.column_row import column_row
@@ -36,6 +37,7 @@ __all__ = [
     "COLORS",
     "accuracy_against",
     "against_reference",
+    "attention",
     "chunks",
     "collectives",
     "color",
