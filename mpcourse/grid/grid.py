@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from mpcourse.common.comm import Comm
 from mpcourse.data_parallel.nodes import nodes_of
 
-AXES = ("data", "pipeline", "tensor", "context", "expert")
+AXES = ("data", "pipeline", "tensor")  # of every grid
+EVERY_AXIS = (*AXES, "context", "expert")  # a grid has the last two only if they are asked for
 # From the outermost to the innermost, as Megatron-LM numbers its ranks.
 ORDER = ("pipeline", "data", "expert", "context", "tensor")
-ALWAYS = AXES[:3]  # a grid has the other axes only if they are asked for
 
 
 class Grid:
@@ -49,16 +49,16 @@ class Grid:
         ranks_per_node: int | None = None,
     ) -> None:
         sizes = {"data": data, "pipeline": pipeline, "tensor": tensor, "context": context, "expert": expert}
-        self.comm, self.axes = comm, tuple(axis for axis in AXES if axis in ALWAYS or sizes[axis] != 1)
+        self.comm, self.axes = comm, tuple(axis for axis in EVERY_AXIS if axis in AXES or sizes[axis] != 1)
         self.sizes = {axis: sizes[axis] for axis in self.axes}
-        self.order = tuple(axis for axis in order if axis in self.axes or axis not in AXES)
+        self.order = tuple(axis for axis in order if axis in self.axes or axis not in EVERY_AXIS)
         self._check(tuple(within))
         self.nodes: list[int] = comm.allgather(nodes_of(comm, ranks_per_node).inter_rank)
         for axis in within:
             if apart := self.straddling(axis):
                 raise ValueError(self._straddles(axis, apart[0]))
-        self.data, self.pipeline, self.tensor, self.context, self.expert = (self._along(axis) for axis in AXES)
-        same = len(self.axes) == len(ALWAYS)
+        self.data, self.pipeline, self.tensor, self.context, self.expert = (self._along(axis) for axis in EVERY_AXIS)
+        same = self.axes == AXES
         self.replicas = self.data if same else self._along("data", "context", "expert")
         self.expert_replicas = self.data if same else self._along("data", "context")
 
