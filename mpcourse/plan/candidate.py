@@ -26,6 +26,7 @@ class Candidate:
     offload: one of OFFLOADS, what the host's memory holds: "optimizer", the optimizer's state, and the host updates
     (Ren et al. 2021, ZeRO-Offload); "parameters", also weights and gradients, while the GPU has one layer's at a
     time (Rajbhandari et al. 2021, ZeRO-Infinity).
+    context: size of a context axis. `data` counts its ranks, too, because they have the same weights.
     """
 
     data: int
@@ -36,14 +37,22 @@ class Candidate:
     zero: int
     chunks: int = 1
     offload: str = "none"
+    context: int = 1
 
     @property
     def grid(self) -> tuple[int, int, int]:
         """Sizes of data, pipeline and tensor."""
         return self.data, self.pipeline, self.tensor
 
+    @property
+    def shown(self) -> str:
+        """Sizes of data, pipeline and tensor, with a context axis behind data: "2x4x1x8"."""
+        own = (self.data // self.context, self.context) if self.context > 1 else (self.data,)
+        return "x".join(map(str, (*own, self.pipeline, self.tensor)))
+
     def __str__(self) -> str:
-        return f"data {self.data} x pipeline {self.pipeline} x tensor {self.tensor}"
+        context = f" x context {self.context}" if self.context > 1 else ""
+        return f"data {self.data // self.context}{context} x pipeline {self.pipeline} x tensor {self.tensor}"
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,7 @@ def candidates(
     recomputations: Sequence[str],
     zeros: Sequence[int],
     offload: str = "none",
+    context: int = 1,
 ) -> Iterator[Candidate]:
     """Yield the candidates of one grid and micro-batch.
 
@@ -135,6 +145,7 @@ def candidates(
     recomputations: the kinds to try.
     zeros: stages of ZeRO to try; one replica has nothing to share, and is tried with stage 0 alone.
     offload: one of OFFLOADS.
+    context: size of the context axis, which divides data.
     """
     data, pipeline, tensor = grid
     count = batch // data // microbatch
@@ -143,4 +154,4 @@ def candidates(
             continue  # Megatron-LM interleaves whole groups of as many micro-batches as there are stages
         for recompute in recomputations:
             for zero in zeros if data > 1 else (0,):
-                yield Candidate(data, pipeline, tensor, microbatch, recompute, zero, v, offload)
+                yield Candidate(data, pipeline, tensor, microbatch, recompute, zero, v, offload, context)

@@ -66,10 +66,11 @@ class Configuration:
     lora: int = 0
     adapted: tuple[str, ...] = ADAPTED
 
-    def make(self, comm: Comm | None = None) -> nn.Sequential:
+    def make(self, comm: Comm | None = None, context: CountingComm | None = None) -> nn.Sequential:
         """Make the model, or a rank's share of it: embedding, layers, head, which returns the loss.
 
         comm: the communicator of the tensor axis, or None.
+        context: that of a context axis, whose ranks gather keys and values of whole sequences; None: there is none.
         Raises ValueError where heads, hidden units or tokens cannot be shared equally, and for adapters to be shared.
         """
         if comm is not None and self.lora:
@@ -78,7 +79,7 @@ class Configuration:
         head = _Head(comm, self)
         if self.tied:
             head.weight = embedding.weight
-        model = nn.Sequential(embedding, *(_Layer(comm, self) for _ in range(self.layers)), head)
+        model = nn.Sequential(embedding, *(_Layer(comm, self, context) for _ in range(self.layers)), head)
         if self.lora:
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(".adapters." in name)
@@ -111,8 +112,8 @@ _FAMILIES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 
 def configured(
     name: str, loss: str = "float32", lora: int = 0, adapted: Sequence[str] = ()
-) -> Callable[[Comm | None], nn.Sequential]:
-    """Return the function that makes a model; it takes the communicator of the tensor axis, or None.
+) -> Callable[..., nn.Sequential]:
+    """Return the function that makes a model; it takes the communicators of the tensor and the context axis, or None.
 
     name: of models.toml, or the path of a config.json.
     loss: one of LOSSES (losses.py).
@@ -126,8 +127,8 @@ def configured(
         raise UserError(f"--lora {' '.join(map(str, [lora, *adapted]))}: give a rank, then any of {' '.join(ADAPTED)}")
     configuration = replace(read(name), loss=loss, lora=lora, adapted=tuple(adapted) or ADAPTED)
 
-    def make(comm: Comm | None) -> nn.Sequential:
-        return configuration.make(comm)
+    def make(comm: Comm | None, context: CountingComm | None = None) -> nn.Sequential:
+        return configuration.make(comm, context)
 
     return make
 
@@ -281,8 +282,9 @@ class _Layer(nn.Module):
     stand in, which read and write as much. Rotary positions are one kernel here, too.
     """
 
-    def __init__(self, comm: Comm | None, c: Configuration) -> None:
+    def __init__(self, comm: Comm | None, c: Configuration, context: CountingComm | None = None) -> None:
         super().__init__()
+        self.context = context
         t, first = (1, True) if comm is None else (comm.size, comm.rank == 0)
         own_rows(comm, c.groups, "heads of keys and values")
         own_rows(comm, c.hidden, "hidden units")
@@ -325,10 +327,21 @@ class _Layer(nn.Module):
         q, k, v = (part.unflatten(2, (-1, self.c.head)).transpose(1, 2) for part in parts)
         if not self.c.positions:
             q, k = (part * part.new_empty(part.shape[-2:]) for part in (q, k))
-        grouped = self.heads != self.groups
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.c.causal, enable_gqa=grouped)
+        grouped, causal = self.heads != self.groups, self.c.causal
+        if self.context is not None:
+            k, v = (self._gathered(part, self.context) for part in (k, v))
+            causal = False
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
         mixed = mixed.transpose(1, 2).flatten(2)
         return self._adapted("out", self.out(mixed), mixed)
+
+    def _gathered(self, x: torch.Tensor, context: CountingComm) -> torch.Tensor:
+        """Return as many keys or values as a rank's queries see: of the whole sequence, or under a causal mask of half.
+
+        With a piece from each end (zigzag), the queries of every rank see half of the keys on average.
+        """
+        context.count_gather(x.nbytes * context.size)
+        return x.repeat(1, 1, context.size, 1)[:, :, : x.shape[2] * context.size // (2 if self.c.causal else 1)]
 
 
 class _Adapter(nn.Module):

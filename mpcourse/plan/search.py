@@ -5,16 +5,18 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan.candidate import MOST, OFFLOADS, PARTS, RECOMPUTATIONS, Candidate, Plan, candidates, divisors
+from mpcourse.plan.counting import CountingComm
 from mpcourse.plan.layers import Indivisible, Layers
 from mpcourse.plan.machines import Machines
 from mpcourse.plan.price import Pricing
 from mpcourse.plan.software import Software
 from mpcourse.plan.states import states
-from mpcourse.predict.inputs import Example
+from mpcourse.predict.inputs import Example, Input
 from mpcourse.predict.loss import UsualLoss
 
 BEST = 10
@@ -117,6 +119,7 @@ def plan(
     precision: str = "mixed",
     optimizer: str = "adamw",
     gradient: int | None = None,
+    context: int = 1,
 ) -> Plans:
     """Find the fastest ways to train a model.
 
@@ -131,12 +134,19 @@ def plan(
     precision: one of PRECISIONS (states.py).
     optimizer: one of MOMENTS (states.py).
     gradient: bytes in which a gradient adds up and is sent; None: as many as of a weight.
+    context: size of a context axis, whose ranks share the tokens of each example. `make` then also takes its
+    communicator, and gathers keys and values with it, as `configured` does.
     Raises UserError for what is impossible, whatever the memory.
     """
     bytes_of = states(precision, optimizer, gradient)
-    loss = UsualLoss(example.tokens)
-    layers = Layers(make, example, machines.gpu, loss=loss, blocks=blocks, precision=precision)
-    return search(Pricing(layers, machines, batch, software, bytes_of), asked or Asked(), best)
+    loss, comm = UsualLoss(example.tokens), None
+    if context > 1:
+        if not example.tokens or example.length % (2 * context):
+            raise UserError(f"a context axis of {context} needs tokens, a multiple of {2 * context} in each example")
+        example, comm = Input((example.length // context,), True), CountingComm(context)
+        make = partial(make, context=comm)
+    layers = Layers(make, example, machines.gpu, comm, loss=loss, blocks=blocks, precision=precision)
+    return search(Pricing(layers, machines, batch * context, software, bytes_of), asked or Asked(), best)
 
 
 def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
@@ -151,6 +161,7 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
     if not 1 <= pricing.batch <= MOST_EXAMPLES:
         raise UserError(f"--batch {pricing.batch}: a step has 1 to {MOST_EXAMPLES} examples")
     refused: dict[int, str] = {}
+    context = 1 if pricing.layers.context is None else pricing.layers.context.size
     candidates = list(_all(pricing, asked, refused))
     if not candidates:
         raise UserError(_nothing(pricing, asked, refused))
@@ -159,7 +170,7 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
     smallest = None if fitting else pricing.price(min(candidates, key=lambda c: sum(pricing.memory(c).values())))
     return Plans(
         ranked, smallest, len(candidates), len(fitting), replayed, pricing.layers.runs, pricing.layers.count(),
-        pricing.layers.frozen(), pricing.batch, pricing.layers.example.length,
+        pricing.layers.frozen(), pricing.batch // context, pricing.layers.example.length * context,
         [part.name for part in pricing.layers.parts(1, 1)], getattr(pricing.layers.loss, "name", ""),
         pricing.layers.precision, pricing.states.optimizer, pricing.states.whole, time.perf_counter() - begin, refused,
     )  # fmt: skip
@@ -188,7 +199,8 @@ def _why(first: Plan, second: Plan) -> str:
 
 def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Candidate]:
     machines, layers = pricing.machines, pricing.layers
-    _check(machines, asked)
+    context = 1 if layers.context is None else layers.context.size
+    _check(machines, asked, context)
     for tensor in [asked.tensor] if asked.tensor else divisors(math.gcd(machines.gpus, machines.per_node)):
         try:
             count = len(layers.parts(tensor, 1))
@@ -197,7 +209,9 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
             continue
         for pipeline in [asked.pipeline] if asked.pipeline else divisors(machines.gpus // tensor):
             data, over = divmod(machines.gpus // tensor, pipeline)
-            if over or not data or pipeline > count or (asked.data and data != asked.data) or pricing.batch % data:
+            if over or not data or pipeline > count or data % context or pricing.batch % data:
+                continue
+            if asked.data and data != asked.data * context:
                 continue
             grid = (data, pipeline, tensor)
             most = max(asked.chunks) if pipeline >= pricing.software.interleaved else 1
@@ -206,23 +220,29 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
                 if (pricing.batch // data) % size or (size > MOST and not asked.microbatches):
                     continue
                 tried = list(
-                    candidates(grid, pricing.batch, size, chunks, asked.recomputations, asked.zeros, asked.offload)
+                    candidates(
+                        grid, pricing.batch, size, chunks, asked.recomputations, asked.zeros, asked.offload, context
+                    )
                 )
                 yield from tried
                 if not any(pricing.fits(c) for c in tried):
                     break  # larger micro-batches would not fit either
 
 
-def _check(machines: Machines, asked: Asked) -> None:
+def _check(machines: Machines, asked: Asked, context: int) -> None:
     if asked.offload not in OFFLOADS:
         raise UserError(f"--offload {asked.offload}: choose from {', '.join(OFFLOADS)}")
     for axis in ("data", "pipeline", "tensor"):
         size = getattr(asked, axis)
         if size is not None and (size < 1 or machines.gpus % size):
             raise UserError(f"--{axis} {size} does not divide {machines.gpus} GPUs: no grid has it")
+    if machines.gpus % context:
+        raise UserError(f"--context {context} does not divide {machines.gpus} GPUs: no grid has it")
     given = {axis: size for axis in ("data", "pipeline", "tensor") if (size := getattr(asked, axis))}
+    complete = len(given) == 3
+    given |= {"context": context} if context > 1 else {}
     product = math.prod(given.values())
-    if machines.gpus % product or (len(given) == 3 and product != machines.gpus):
+    if machines.gpus % product or (complete and product != machines.gpus):
         sizes = " x ".join(f"{axis} {size}" for axis, size in given.items())
         raise UserError(f"{sizes} is a grid of {product} GPUs, which does not make up {machines.gpus}")
     if asked.tensor and machines.per_node % asked.tensor:

@@ -21,8 +21,9 @@ NOTE = (
 )
 
 COLUMNS = (
-    "grid: data x pipeline x tensor, of each the fastest plan. micro: examples of a micro-batch. again: what backward "
-    "computes again, none, selective (all but products and attention) or full. GiB: of the fullest GPU. step: its "
+    "grid: data x pipeline x tensor (with --context: data x context x pipeline x tensor), of each the fastest plan. "
+    "micro: examples of a micro-batch. again: what backward computes again, none, selective (all but products and "
+    "attention) or full. GiB: of the fullest GPU. step: its "
     "{unit}, then its parts: computing, bubble, messages of each axis that nothing hides, and the optimizer's update."
 )
 
@@ -184,7 +185,7 @@ def _table(plans: Plans) -> Table:
     digits = max(1, 3 - math.floor(math.log10(scale * plans.best[0].seconds.total)))
     for plan in plans.best:
         c = plan.candidate
-        cells = ["x".join(map(str, c.grid)), *([c.chunks] if chunks else []), c.microbatch]
+        cells = [c.shown, *([c.chunks] if chunks else []), c.microbatch]
         cells += [c.recompute, c.zero, f"{plan.nbytes / 2**30:.1f}"]
         seconds = [plan.seconds.total, *(getattr(plan.seconds, part) for part in parts)]
         table.add_row(*map(str, cells), *(f"{scale * value:.{digits}f}" for value in seconds))

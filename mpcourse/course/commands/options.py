@@ -89,6 +89,12 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--between", default="InfiniBand HDR", metavar="LINK", help="each GPU's card (InfiniBand HDR)")
     for axis in ("data", "pipeline", "tensor"):
         parser.add_argument(f"--{axis}", type=int, metavar="N", help=f"only grids whose {axis} axis has this size")
+    parser.add_argument(
+        "--context",
+        type=int,
+        metavar="N",
+        help="of --model: N GPUs share each sequence, and gather keys and values (1)",
+    )
     parser.add_argument("--microbatch", type=int, metavar="N", help="only micro-batches of so many examples")
     parser.add_argument("--recompute", metavar="NAME", help="only this kind of recomputation: none, selective, full")
     parser.add_argument("--zero", type=int, metavar="N", help="only this stage of ZeRO, 0 to 3")

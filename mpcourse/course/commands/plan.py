@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     plans = plan(
         make, machines, options.batch, example, asked,
         blocks=options.blocks, precision=options.precision, optimizer=options.optimizer,
-        gradient=_gradient(options.gradients),
+        gradient=_gradient(options.gradients), context=_context(options),
     )  # fmt: skip
     if options.json:
         record = {
@@ -46,6 +46,16 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(plans, machines)
     return 1 if plans.smallest else 0
+
+
+def _context(options: argparse.Namespace) -> int:
+    context = options.context or 1
+    if context > 1 and options.model is None:
+        raise UserError("--context is for --model: a model of your own would have to gather keys and values itself")
+    length = options.length or 2048
+    if context < 1 or (context > 1 and length % (2 * context)):
+        raise UserError(f"--context {context}: {length} tokens do not make {2 * context} equal pieces, two for a rank")
+    return context
 
 
 def _gradient(name: str | None) -> int | None:
