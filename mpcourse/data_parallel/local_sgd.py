@@ -1,5 +1,6 @@
-"""Local SGD: ranks train alone for some steps, then average their parameters."""
+"""Local SGD and DiLoCo: ranks train alone for some steps, then average their parameters, or take an outer step."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,6 +21,12 @@ class LocalOptimizer(torch.optim.Optimizer):
     (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2020).
     model: its names are used in messages, and its buffers are broadcast, too; None: only the optimizer's parameters are
     known.
+    outer: takes a list of parameters, returns the outer optimizer of DiLoCo; None: local SGD, which takes the average.
+
+    DiLoCo (Arthur Douillard and others, 2023, https://arxiv.org/abs/2311.08105) begins each period with the same
+    parameters on all ranks. What the ranks have changed in it on average is the outer gradient, with the opposite sign.
+    The outer optimizer takes a step from where the period began. The paper's is `partial(torch.optim.SGD, lr=0.7,
+    momentum=0.9, nesterov=True)`; SGD with a rate of 1 is local SGD.
 
     `every=1` with plain SGD does what MultiNodeOptimizer does. The optimizer's state (momentum, Adam's moments) stays
     each rank's own. `finish` averages what the last incomplete period left.
@@ -33,6 +40,7 @@ class LocalOptimizer(torch.optim.Optimizer):
         every: int,
         begin: int = 0,
         model: nn.Module | None = None,
+        outer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
     ) -> None:
         settings = communicator.comm.allgather((every, begin))
         if len(set(settings)) > 1:
@@ -43,6 +51,9 @@ class LocalOptimizer(torch.optim.Optimizer):
         self.steps = self.alone = 0  # steps done; and steps since parameters were the same on all ranks
         self.together = MultiNodeOptimizer(optimizer, communicator, model=model)
         self.optimizer = optimizer
+        # Of the outer optimizer, the parameters as they were when they were last the same on all ranks.
+        self.shared = [] if outer is None else [p.detach().clone() for p in self._trained()]
+        self.outer = None if outer is None else outer(self.shared)
         self._part()
 
     def __getattr__(self, name: str) -> Any:
@@ -86,6 +97,8 @@ class LocalOptimizer(torch.optim.Optimizer):
                 return self.together.step(closure, examples=examples)
             finally:  # also where a batch was refused, which happens on all ranks
                 self._part()
+                for began, p in zip(self.shared, self._trained(), strict=False):
+                    began.copy_(p.detach())
         loss = self.optimizer.step(closure)
         self.alone += 1
         if self.alone >= self.every:  # more, where a run continues with a smaller number, or after an error
@@ -99,20 +112,44 @@ class LocalOptimizer(torch.optim.Optimizer):
         """Average parameters now, unless they are already the same. All ranks call it, after training."""
         if self.alone:
             self.communicator.mean_parameters(self.together.named_parameters())
+            if self.outer is not None:
+                self._outer_step()
             self.alone = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "steps": self.steps, "alone": self.alone}
+        state = {"optimizer": self.optimizer.state_dict(), "steps": self.steps, "alone": self.alone}
+        if self.outer is not None:
+            state |= {"outer": self.outer.state_dict(), "shared": self.shared}
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state_dict["optimizer"])
         self.steps, self.alone = state_dict["steps"], state_dict["alone"]
+        if self.outer is not None:
+            self.outer.load_state_dict(state_dict["outer"])
+            for own, saved in zip(self.shared, state_dict["shared"], strict=True):
+                own.copy_(saved)
         self._part()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with the optimizer's options for them; they become those of rank 0. All ranks call it."""
+        if self.outer is not None:
+            raise ValueError("an outer optimizer takes no more parameters: make a new one")
         self.together.add_param_group(param_group)
         self._part()
+
+    def _trained(self) -> list[torch.Tensor]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    @torch.no_grad()
+    def _outer_step(self) -> None:
+        """Let the outer optimizer step from where the period began; all parameters are averages."""
+        assert self.outer is not None
+        for began, p in zip(self.shared, self._trained(), strict=True):
+            began.grad = began - p
+        self.outer.step()
+        for began, p in zip(self.shared, self._trained(), strict=True):
+            p.copy_(began)
 
     def _part(self) -> None:
         """Make sure that no backward pass sums anything, from the step on in which ranks continue alone."""
