@@ -666,7 +666,7 @@ reference(Grid, global_norm)
 # | delegate | ChainerMN's `delegate_variable`; mpi4jax's tokens |
 #
 # The appendix [12, ours and PyTorch's](appendix/12_twins.ipynb) trains the same model both ways, compares the
-# parameters, and measures the time of a step. This lesson leaves out expert parallelism.
+# parameters, and measures the time of a step. This lesson leaves out experts (lesson 14).
 #
 # 1. Deepak Narayanan and others, *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*,
 #    2021, <https://arxiv.org/abs/2104.04473>, table 2

@@ -12,6 +12,7 @@ from mpcourse.plot.dots import dots
 from mpcourse.plot.groups import groups
 from mpcourse.plot.images import contact_sheet
 from mpcourse.plot.lines import label_bytes, lines
+from mpcourse.plot.matrix import matrix
 from mpcourse.plot.memory import memory
 from mpcourse.plot.messages import message_cost, split_message
 from mpcourse.plot.panels import panels, side_by_side
@@ -53,6 +54,7 @@ __all__ = [
     "learning_curves",
     "lines",
     "marked",
+    "matrix",
     "memory",
     "memory_breakdown",
     "message_cost",

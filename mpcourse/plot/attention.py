@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Polygon, Rectangle
+from matplotlib.patches import Polygon
 
 from mpcourse.plot.style import INK, color, figure, ink_on, label, shade
 
@@ -15,6 +15,7 @@ def attention(layouts: Mapping[str, Sequence[Part]], title: str) -> Figure:
 
     layouts: name -> for each rank the pieces of consecutive positions that it has. Together they make a sequence.
 
+    Each row of pieces has the number of the rank that has these queries, and each column that of the rank of its keys.
     The number in a rectangle is the step of the ring in which its rank has these keys: step 0 is a rank's own keys.
     What no query may see is white.
     Raises ValueError for pieces that are not consecutive.
@@ -39,11 +40,11 @@ def attention(layouts: Mapping[str, Sequence[Part]], title: str) -> Figure:
                 at = (x + wide / third, y + high * (1 - 1 / third))
                 axis.text(*at, str(step), fontsize=8, color=ink_on(fill), ha="center", va="center")
         axis.set(xlim=(0, length), ylim=(length, 0), aspect="equal")
+        middles, ranks = [(piece.start + piece.stop) / 2 for piece, _ in pieces], [str(rank) for _, rank in pieces]
+        axis.set_xticks(middles, ranks)
+        axis.set_yticks(middles, ranks)
+        axis.tick_params(length=0)
         axis.grid(False)
-        label(axis, "position of the key", "position of the query" if axis is axes[0] else "")
+        label(axis, "rank of the keys", "rank of the queries" if axis is axes[0] else "")
         axis.set_title(name, fontsize=9, color=INK, loc="left")
-    ranks = len(next(iter(layouts.values())))
-    handles = [Rectangle((0, 0), 1, 1, facecolor=shade(color(rank), 0.75)) for rank in range(ranks)]
-    names = [f"rank {rank}" for rank in range(ranks)]
-    made.legend(handles, names, fontsize=8, frameon=False, loc="outside lower center", ncols=ranks)
     return made

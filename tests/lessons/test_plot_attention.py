@@ -30,6 +30,12 @@ def test_numbers_are_steps_of_the_ring():
     assert texts[2, 10] == "2" and texts[2, 6] == "1" and texts[6, 10] == "1"
 
 
+def test_rows_and_columns_have_the_numbers_of_ranks_so_that_a_grey_print_can_be_read():
+    axis = drawn(zigzag(8, 2))
+    for ticks, labels in ((axis.get_xticks(), axis.get_xticklabels()), (axis.get_yticks(), axis.get_yticklabels())):
+        assert {at: text.get_text() for at, text in zip(ticks, labels, strict=True)} == {1: "0", 3: "1", 5: "1", 7: "0"}
+
+
 def test_stripes_are_refused():
     with pytest.raises(ValueError, match="only pieces of consecutive tokens"):
         drawn(striped(8, 2))

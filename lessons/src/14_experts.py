@@ -1,0 +1,508 @@
+# %% [markdown]
+# # 14 Experts
+#
+# **What if most of the model is idle?** About 40 minutes to read, and 100 for its exercises.
+#
+# In 2021 Google trained two language models on the same TPUs until both had the same quality [1]. T5-Large, a dense
+# model, took 131 hours. Switch-Base took 63 hours, although it has ten times as many parameters. For each token, it
+# uses only a small part of them, so a step costs little. How can parameters help that are idle most of the time, and
+# where do they sit?
+#
+# After this lesson you can
+#
+# - send tokens to experts, limit how many each expert takes, and keep the experts equally busy;
+# - spread experts over ranks, so that tokens travel and experts stay, forward and backward;
+# - say whose gradients are averaged over which ranks;
+# - estimate how long the messages take, and when this estimate fails;
+# - do this in PyTorch.
+
+# %% tags=["nbval-ignore-output", "remove-cell"]
+from mpcourse.course.learner import panel
+
+panel.show("14_experts")
+
+# %% tags=["nbval-ignore-output"]
+# %config InlineBackend.print_figure_kwargs = {"dpi": 110}
+from pathlib import Path
+
+import torch
+from scipy.stats import binom
+
+from mpcourse import plot
+from mpcourse.data.published_experts import DEEPEP_COMBINE, DEEPEP_DISPATCH, SWITCH
+from mpcourse.experts import Mixture, average_gradients, room_for, route
+from mpcourse.experts.costs import chosen_nodes, dispatch_seconds, sent_by_dispatch
+from mpcourse.studies.compare import difference, mean_of
+from mpcourse.studies.experts import EVERY, STEPS, shipped_experts
+from mpcourse.virtual import run
+
+torch.set_num_threads(1)
+
+# %% [markdown]
+# ## A token chooses its experts
+#
+# A **mixture of experts** replaces the MLP of a transformer layer by many MLPs, the experts [2]. A small linear layer,
+# the **router**, computes a probability for each expert from the token. The token goes to the k most probable experts.
+# Their results are multiplied by their probabilities and added up. The choice itself has no gradient. The router learns
+# through the probabilities.
+#
+# With k = 1, as in Switch Transformers, a token costs as many FLOPs as with a single MLP, however many experts there
+# are. Other models use k = 2 (Mixtral) or 8 (DeepSeek-V3).
+
+# %%
+torch.manual_seed(0)
+x, router = torch.randn(6, 8), torch.randn(4, 8)  # 6 tokens, 4 experts
+routing = route(x @ router.T, k=1)
+for token, probabilities in enumerate(routing.probabilities.tolist()):
+    shown = " ".join(f"{p:.2f}" for p in probabilities)
+    print(f"token {token}: probabilities {shown}, so expert {routing.chosen[token, 0]}")
+
+
+# %% [markdown]
+# GPUs are fast if shapes are fixed and known beforehand. So an expert is often given room for a fixed number of tokens,
+# its **capacity**: the capacity factor times an equal share, T k / E for T tokens and E experts. A token that finds no
+# room is dropped: the layer returns zero for it, and only the addition around the layer keeps its value.
+#
+# **Predict first.** 512 tokens choose among 8 experts at random, each with the same probability. Which share of them is
+# dropped with a capacity factor of 1? And with 1.25?
+
+# %% tags=["answer"]
+# answer
+def dropped(factor, tokens=512, experts=8, times=400):
+    """Return the share of tokens that find no room: drawn, and by the binomial distribution."""
+    draw, room = torch.Generator().manual_seed(0), room_for(tokens, experts, 1, factor)
+    drawn = (route(torch.randn(tokens, experts, generator=draw), 1, room) for _ in range(times))
+    lost = sum(1 - routing.kept.float().mean() for routing in drawn)
+    expected = sum((n - room) * binom.pmf(n, tokens, 1 / experts) for n in range(room + 1, tokens + 1))
+    return lost.item() / times, experts * expected / tokens
+
+
+for factor in (1.0, 1.25, 2.0):
+    drawn, expected = dropped(factor)
+    print(f"capacity factor {factor:4}: {drawn:.2%} dropped, by the binomial distribution {expected:.2%}")
+
+# %% tags=["checked"]
+# checked: drawn and computed shares agree
+assert all(abs(drawn - expected) < 2e-3 for drawn, expected in map(dropped, (1.0, 1.25, 2.0)))
+assert 0.04 < dropped(1.0)[1] < 0.05 and dropped(1.25)[1] < 0.002
+
+# %% [markdown]
+# <details><summary>Why</summary>
+#
+# Each expert is chosen by 64 tokens on average, with a standard deviation of 7.5. With a factor of 1, whatever is above
+# 64 is dropped, 4.7 % of all tokens. With 1.25, an expert has room for 80, which is two standard deviations more, so
+# hardly any token is dropped. This holds for a router that spreads tokens evenly. Real routers do not do this by
+# themselves.
+#
+# </details>
+#
+# Exercise [`e14_route`](../exercises/e14_route.py): choose experts, find room for tokens, and compute the loss of the
+# next section.
+
+# %% tags=["nbval-ignore-output", "remove-output"]
+# !mpcourse check e14_route
+
+# %% [markdown]
+# ## Keep all experts busy
+#
+# An expert that gets more tokens learns faster, so the router sends it even more. To prevent this, a **balance loss**
+# is added to the loss [1]:
+#
+# E · Σ (share of the tokens that chose expert i) · (mean probability of expert i).
+#
+# It is 1 if all experts have equally many tokens, and grows up to E. The shares are counts, so they have no gradient.
+# The gradient goes through the probabilities: it lowers those of the experts that have many tokens. With several ranks,
+# the shares count the tokens of all of them. (People have reported this loss scaled by the number of ranks, or without
+# any effect [3].)
+#
+# We trained the small GPT of 216 thousand parameters with 8 experts in each layer, with k = 1, on two real ranks. The
+# next figure shows which share of the tokens goes to which expert after 800 steps.
+#
+# **Predict first.** An equal share is 12.5 %. Without the balance loss, how many per cent of the tokens does the most
+# popular expert of a layer get? And with it?
+
+# %% tags=["answer"]
+# answer
+study = shipped_experts()
+panels = {
+    name: [[100 * share for share in layer] for layer in study[name][0].shares]
+    for name in ("8 experts, no balance loss", "8 experts")
+}
+plot.matrix(panels, "expert", "layer", "Tokens to experts (%), without and with the balance loss")
+for name in panels:
+    largest = [max(100 * max(layer) for layer in run.shares) for run in study[name]]
+    few = sum(share < 0.04 for run in study[name] for layer in run.shares for share in layer)
+    print(f"{name:27} five seeds: largest shares {', '.join(f'{each:.0f}' for each in largest)} %;", end=" ")
+    print(f"{few} of 160 experts with less than 4 %")
+
+# %% [markdown]
+# <details><summary>Why</summary>
+#
+# Without the loss, the most popular expert gets up to three times an equal share, and in each model some experts get
+# hardly any tokens. With the loss, most shares are between half and twice an equal share. In this small model, no
+# router sends all tokens to one expert. (In longer trainings of larger models, that happens.) Popular experts have no
+# room for all their tokens, so more tokens are dropped without the loss.
+#
+# </details>
+#
+# ## Does it pay?
+#
+# The dense GPT has one MLP in each layer, and a token costs as many FLOPs as with k = 1. Both have seen the same
+# sequences, with five seeds each. We made the runs beforehand with `lessons/studies/experts.py`.
+
+# %%
+steps = range(0, STEPS + 1, EVERY)
+losses = {name: [list(seed) for seed in zip(*(run.losses for run in runs))] for name, runs in study.items()}
+figure = plot.lines(steps, losses, "step", "loss on validation text", "With 8 experts the loss falls faster", log=False)
+figure.axes[0].set_ylim(top=3.2)
+final = {name: [run.losses[-1] for run in runs] for name, runs in study.items()}
+for name, runs in final.items():
+    against = "" if name == "dense" else f"   {difference(runs, final['dense'], paired=True, comparisons=3)}"
+    print(f"{name:28} {mean_of(runs)}{against}")
+
+# %% [markdown]
+# With 8 experts and the balance loss, the model reaches the final loss of the dense one about 80 steps earlier, and
+# ends 0.06 lower. Without the balance loss, it is no better than the dense model. So the parameters alone do not help.
+#
+# What did Switch Transformers gain? We can predict how the speed depends on the capacity factor c. In T5-Base, every
+# other MLP is a mixture. These take 29 % of all FLOPs with c = 1, and c times as many otherwise, because each expert
+# computes for all its places, also the empty ones.
+
+# %%
+mixtures = 12 * 8 / (12 * 12 + 12 * 16)  # in h²: 12 of 24 MLPs; with attention, an encoder layer has 12, a decoder's 16
+fastest = next(row for row in SWITCH if row.name == "Switch-Base" and row.capacity == 1.0)
+for row in SWITCH:
+    reached = f"{row.hours:5} h" if row.hours else "  never"
+    text = f"{row.name:12} {row.capacity or '':4} {row.rate:5} examples/s, -1.50 after {reached}"
+    if row.name == "Switch-Base":
+        predicted = fastest.rate / (1 - mixtures + mixtures * row.capacity)
+        text += f"; predicted {predicted:.0f} examples/s ({predicted / row.rate - 1:+.0%})"
+    print(text)
+
+# %% tags=["checked"]
+# checked: the ratio of hours, and the errors of two predictions
+assert abs(131.1 / 62.8 - 2.09) < 0.01
+speed = {c: 1000 / (1 - mixtures + mixtures * c) for c in (1.25, 2.0)}
+assert abs(speed[1.25] / 910 - 1.026) < 0.005 and abs(speed[2.0] / 860 - 0.904) < 0.005
+
+# %% [markdown]
+# From c = 1 to 1.25, the prediction is 3 % too high, and to 2 it is 10 % too low. The rows of MoE-Base do not even fall
+# with c: with 1.25, it is slower than with 2. So something else than FLOPs decides there, which the paper does not
+# name. Per hour, Switch-Base is 2.1 times as good as T5-Large, and per example it needs less than half of the time.
+#
+# ## Tokens travel, experts stay
+#
+# Experts have most of the parameters, so they are spread over ranks. With **expert parallelism**, rank r has the r-th
+# part of the experts. Each rank also has tokens of its own, as in data parallelism. A layer then takes four steps:
+#
+# 1. **Dispatch.** Each rank sorts its tokens by expert, and an all-to-all sends them to the ranks of their experts.
+#    First, a small all-to-all tells each rank how many will come.
+# 2. The experts compute.
+# 3. **Combine.** A second all-to-all sends the results back.
+# 4. Each rank puts them into the order of its tokens, and multiplies them by their weights.
+#
+# The backward of an all-to-all is an all-to-all in the opposite direction.
+
+# %%
+tokens = torch.randn(24, 8, dtype=torch.float64)
+
+
+def on_ranks(comm, k=2):
+    """Return this rank's results, the gradient of its tokens, and how many rows go to each rank."""
+    torch.manual_seed(1)  # the same layer on all ranks
+    layer = Mixture(comm, 8, 16, 8, k).double()
+    own = tokens.chunk(comm.size)[comm.rank].clone().requires_grad_()
+    mixed = layer(own)
+    mixed.out.square().sum().backward()
+    to = torch.bincount(mixed.routing.chosen.flatten() * comm.size // 8, minlength=comm.size)
+    return mixed.out.detach(), own.grad, to.tolist()
+
+
+(whole,) = run(on_ranks, 1).results
+for size in (2, 4, 8):
+    parts = run(on_ranks, size).results
+    off = max((torch.cat([part[i] for part in parts]) - whole[i]).abs().max() for i in (0, 1))
+    print(f"{size} ranks: results and gradients off by {off:.0e} at most")
+sent = [to for *_, to in run(on_ranks, 4).results]
+title = "How many rows each rank sends to each rank"
+plot.matrix({"choices of 6 tokens a rank, k = 2": sent}, "to rank", "from rank", title)
+None
+
+
+# %% [markdown]
+# With more ranks, a smaller share of the choices stays on the own rank. If all experts have equally many tokens, a rank
+# sends T k h (p - 1) / p numbers in a dispatch. In a layer, there are two dispatches' worth in the forward pass, and
+# two in the backward pass.
+#
+# Exercise [`e14_dispatch`](../exercises/e14_dispatch.py): write the exchange with its backward, and the layer around
+# it.
+
+# %% tags=["nbval-ignore-output", "remove-output"]
+# !mpcourse check e14_dispatch
+
+# %% [markdown]
+# ## Whose gradients are averaged?
+#
+# Every rank computes the mean loss of its own tokens. Take 4 ranks, in which ranks 0 and 1 share the experts, and ranks
+# 2 and 3 share copies of the same experts.
+#
+# **Predict first.** The gradient of an attention weight is the sum over 4 ranks, divided by 4. Rank 0 and rank 2 have
+# the same expert. Its gradients on these two ranks are added up. By which number is the sum divided?
+
+# %% tags=["answer"]
+# answer
+def gradient_of_expert(comm, divided_by=None):
+    """Return the gradient of expert 0's first weight after averaging, on this rank."""
+    experts, replicas = comm.Split(comm.rank // 2, comm.rank), comm.Split(comm.rank % 2, comm.rank)
+    torch.manual_seed(1)
+    layer = Mixture(experts, 8, 16, 4).double()
+    layer(tokens.chunk(comm.size)[comm.rank]).out.square().sum(1).mean().backward()
+    average_gradients(comm, replicas, layer)
+    return layer.experts.first.grad[0, 0, 0].item()
+
+
+torch.manual_seed(1)
+plain = Mixture(None, 8, 16, 4).double()
+plain(tokens).out.square().sum(1).mean().backward()
+found = run(gradient_of_expert, 4).results
+print(f"one process {plain.experts.first.grad[0, 0, 0]:.6f}, on ranks 0 and 2 {found[0]:.6f} and {found[2]:.6f}")
+
+# %% tags=["checked"]
+# checked: the gradient of one process on both ranks that have the expert
+assert max(abs(found[rank] - plain.experts.first.grad[0, 0, 0].item()) for rank in (0, 2)) < 1e-12
+
+
+# %% [markdown]
+# <details><summary>Why</summary>
+#
+# By 4. The expert on rank 0 has met tokens of ranks 0 and 1, so its gradient is a sum over two ranks already. The sum
+# over both copies contains the tokens of all four ranks, each with the mean loss of its rank. So it is divided by 4,
+# the number of all ranks, as every other gradient. Dividing by 2, the number of copies, doubles the gradient. This was
+# reported as a bug in PyTorch [3].
+#
+# </details>
+#
+# Exercise [`e14_expert_gradients`](../exercises/e14_expert_gradients.py): average both kinds of gradients.
+
+# %% tags=["nbval-ignore-output", "remove-output"]
+# !mpcourse check e14_expert_gradients
+
+# %% [markdown]
+# ## How long do the messages take?
+#
+# DeepSeek published the times of its library DeepEP for a dispatch and a combine [4]. Each rank has 128 tokens, which
+# go to 8 experts each. Eight H800s in a machine are joined by NVLink, at 160 GB/s as DeepSeek measured it. Each has a
+# network card of 50 GB/s. The simplest model is a latency, plus the bytes that leave the machine over 50 GB/s (or for
+# eight ranks, the bytes that leave the GPU over 160 GB/s). We take the latency from a single number, the dispatch over
+# 16 ranks, and predict the other eleven.
+
+# %%
+def predicted(ranks, of_token, latency):
+    nbytes = 128 * 8 * of_token
+    if ranks == 8:
+        return dispatch_seconds(nbytes * 7 / 8, 160e9, latency)
+    return dispatch_seconds(nbytes * (ranks - 8) / ranks, 50e9, latency)
+
+
+latency = DEEPEP_DISPATCH[16] * 1e-6 - predicted(16, 7392, 0.0)
+print(f"latency {1e6 * latency:.0f} µs")
+errors = {}
+for name, of_token, published in (("dispatch", 7392, DEEPEP_DISPATCH), ("combine", 2 * 7168, DEEPEP_COMBINE)):
+    for ranks, measured in published.items():
+        ours = 1e6 * predicted(ranks, of_token, latency)
+        errors[name, ranks] = ours / measured - 1
+        print(f"{name:8} {ranks:3} ranks: predicted {ours:3.0f} µs, published {measured} ({errors[name, ranks]:+.0%})")
+
+# %% tags=["checked"]
+# checked: dispatch within 9 %, combine within 9 % up to 64 ranks and up to 15 % too fast beyond
+assert all(abs(error) < 0.09 for (name, ranks), error in errors.items() if name == "dispatch" or ranks <= 64)
+assert all(-0.15 < errors["combine", ranks] < -0.08 for ranks in (128, 256))
+
+# %% [markdown]
+# One latency explains all dispatches to 9 %, and combine up to 64 ranks. With 128 and 256 ranks, combine takes up to 14
+# % longer than predicted. There the traffic crosses more switches, which this model does not contain.
+#
+# **Node-limited routing.** A token with 8 experts could need 8 machines. DeepSeek-V3 has 256 experts in each layer,
+# over 8 machines, and lets a token go to at most 4 of them [5]. The token is sent to each machine once, and NVLink
+# passes it on inside.
+
+# %%
+print(f"8 of 256 experts, chosen at random, are on {chosen_nodes(8, 256, 8):.2f} of 8 machines on average")
+print(f"NVLink at 160 GB/s passes on {160 / 50:.1f} copies while the network at 50 GB/s brings one")
+print(f"so 4 machines reach 4 x 3.2 = {4 * 160 / 50:.1f} experts for the time that 4 messages need")
+
+
+# %% [markdown]
+# So 13 experts would cost the network as much as 8 do, which is what the paper says.
+#
+# Move the sliders: from which number of ranks on does a dispatch hardly grow?
+
+# %% tags=["nbval-ignore-output"]
+def try_it(k=8, capacity_factor=1.0):
+    ranks = [2, 4, 8, 16, 32, 64, 128]
+    megabytes = [capacity_factor * sent_by_dispatch(4096, k, size, 7168, 2) / 1e6 for size in ranks]
+    title = f"A dispatch of 4096 tokens of width 7168, k = {k}"
+    return plot.lines(ranks, {"sent by a rank": megabytes}, "ranks", "MB", title)
+
+
+plot.sliders(try_it, k=[1, 2, 4, 8], capacity_factor=[1.0, 1.25, 2.0])
+
+# %% [markdown]
+# ## On real ranks
+#
+# One process and two processes train the GPT with 8 experts in each layer. No token is dropped, so the losses agree.
+
+# %% tags=["nbval-ignore-output"]
+Path("scratch").mkdir(exist_ok=True)
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/experts.py
+import torch
+from mpi4py import MPI
+
+from mpcourse.data.text import course_text, draw_batch
+from mpcourse.experts import MixtureGPT, average_gradients
+from mpcourse.models.gpt import SMALL, token_loss
+
+comm = MPI.COMM_WORLD
+torch.set_num_threads(1)
+torch.manual_seed(0)  # the same model on all ranks
+model = MixtureGPT(SMALL, 8, comm)
+optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+draw = torch.Generator().manual_seed(0)
+for step in range(31):
+    x, target = (each.chunk(comm.size)[comm.rank] for each in draw_batch(course_text().train, 16, SMALL.length, draw))
+    optimizer.zero_grad()
+    logits, balance = model(x)
+    loss = token_loss(logits, target) + 0.01 * balance
+    loss.backward()
+    average_gradients(comm, None, model)
+    optimizer.step()
+    mean = comm.allreduce(loss.item()) / comm.size
+    if comm.rank == 0 and step % 10 == 0:
+        print(f"{comm.size} rank(s), step {step:2}: loss {mean:.4f}")
+
+# %%
+# !mpirun -np 1 python scratch/experts.py
+# !mpirun -np 2 python scratch/experts.py
+
+# %% [markdown]
+# ## The same in PyTorch
+#
+# `all_to_all_single_autograd` is an all-to-all that autograd sees. Two processes send their tokens to four experts,
+# which here multiply by 1, 2, 3 and 4.
+
+# %% tags=["nbval-ignore-output"]
+# %%writefile scratch/dispatch.py
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+
+dist.init_process_group("gloo")  # on GPUs "nccl"
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)  # the same router and the same tokens on all ranks
+router = torch.randn(8, 4, dtype=torch.float64)
+x = torch.randn(size, 16, 8, dtype=torch.float64)[rank].requires_grad_()  # this rank's tokens
+weights, chosen = (x @ router).softmax(-1).max(-1)
+order, counts = chosen.argsort(stable=True), torch.bincount(chosen, minlength=4)
+arriving = torch.empty_like(counts)  # from each rank, for each of this rank's two experts
+dist.all_to_all_single(arriving, counts)
+sent, received = (each.view(size, -1).sum(1).tolist() for each in (counts, arriving))
+rows = all_to_all_single_autograd(x[order], received, sent, dist.group.WORLD)
+expert = torch.arange(2 * rank, 2 * rank + 2).repeat(size).repeat_interleave(arriving)
+results = rows * (1 + expert)[:, None]
+back = all_to_all_single_autograd(results, sent, received, dist.group.WORLD)
+y = torch.zeros_like(x).index_add(0, order, back * weights[order, None])
+y.square().sum().backward()
+squares = torch.stack([y.detach().square().sum(), x.grad.square().sum()])
+dist.all_reduce(squares)
+if rank == 0:
+    print("sums of squares of the results and of the tokens' gradients:", *(f"{each:.6f}" for each in squares))
+time.sleep(0.1)  # gloo's threads free their tensors; while Python exits, they would abort it
+dist.destroy_process_group()
+
+# %%
+# !torchrun --local-addr localhost --nproc-per-node 2 scratch/dispatch.py 2> scratch/torchrun.log
+
+# %%
+torch.manual_seed(0)
+router, x = torch.randn(8, 4, dtype=torch.float64), torch.randn(2, 16, 8, dtype=torch.float64)
+
+
+def ours(comm):
+    layer = Mixture(comm, 8, 8, 4).double()
+    layer.router.weight.data = router.T.clone()
+    first = 2 * comm.rank  # of this rank's experts
+    factors = torch.arange(1 + first, 3 + first)
+    layer.experts.forward = lambda rows, n: rows * factors.repeat_interleave(torch.tensor(n))[:, None]
+    own = x[comm.rank].clone().requires_grad_()
+    out = layer(own).out
+    out.square().sum().backward()
+    return out.detach().square().sum().item(), own.grad.square().sum().item()
+
+
+print("ours, two virtual ranks:", *(f"{sum(parts):.6f}" for parts in zip(*run(ours, 2).results)))
+
+# %% [markdown]
+# ## The reference implementation
+
+# %%
+from mpcourse.common.source import reference
+from mpcourse.experts.dispatch import exchange
+
+reference(route, exchange, average_gradients)
+
+# %% [markdown]
+# ## What production systems call it
+#
+# | here | there |
+# |---|---|
+# | `route`, `k` | gate; `moe_router_topk` in Megatron-LM |
+# | capacity factor | `moe_expert_capacity_factor`; "dropless" where it is None (MegaBlocks) |
+# | `balance_loss` | auxiliary loss; `moe_aux_loss_coeff`. DeepSeek-V3 mostly adds a bias to the choice instead |
+# | `exchange` | dispatch and combine; DeepEP; `all_to_all_single` |
+# | experts sorted by token | grouped products: `torch._grouped_mm`, grouped GEMM |
+# | expert axis | EP; `--expert-model-parallel-size` |
+#
+# 1. William Fedus and others, *Switch Transformers*, 2021, <https://arxiv.org/abs/2101.03961>, table 1, which we know
+#    from quotations
+# 2. Noam Shazeer and others, *Outrageously Large Neural Networks*, 2017, <https://arxiv.org/abs/1701.06538>
+# 3. Issues of pytorch/pytorch, 160285, and of NVIDIA/Megatron-LM, 1652 and 3672, on GitHub
+# 4. DeepSeek, *DeepEP*, 2025, <https://github.com/deepseek-ai/DeepEP>
+# 5. DeepSeek, *DeepSeek-V3 Technical Report*, 2024, <https://arxiv.org/abs/2412.19437>
+#
+# ## Problems
+#
+# **1.** A layer has a width of 4096 and 64 experts, each with two matrices of 4096 x 16 384. How many parameters do the
+# experts have, and how many does a token with k = 2 use? The model has 32 such layers, and experts are spread over 64
+# GPUs. How many GB of experts' weights does a GPU hold in 16 bits?
+#
+# **2.** A rank has 8192 tokens of this width, k = 2, 8 ranks. How many MB does it send in one dispatch in 16 bits? How
+# long do the two exchanges of the forward pass take at 50 GB/s, and how long do the experts compute at 500 TFLOP/s?
+
+# %% tags=["answer"]
+# answer
+each = 2 * 4096 * 16_384
+print(f"1. {64 * each / 1e9:.1f} billion, of which a token uses {2 * each / 1e9:.2f};", end=" ")
+print(f"{32 * 64 * each * 2 / 64 / 1e9:.1f} GB on a GPU")
+nbytes = sent_by_dispatch(8192, 2, 8, 4096, 2)
+computing = 2 * each * 2 * 8192 / 500e12
+print(f"2. {nbytes / 1e6:.0f} MB; {2e3 * nbytes / 50e9:.1f} ms of messages, {1e3 * computing:.1f} ms of experts")
+
+# %% [markdown]
+# ## What you found
+#
+# - A token uses k of E experts. So the parameters grow with E, and the FLOPs of a token with k.
+# - With capacity factor 1 and random choices of 512 tokens, 5 % are dropped, and hardly any with 1.25.
+# - The balance loss spreads tokens more evenly. With it, 8 experts lowered the loss of the small GPT by 0.06 at equal
+#   FLOPs, and without it not at all.
+# - Expert parallelism sends each choice to the rank of its expert, and the result back. Results and gradients are those
+#   of one process.
+# - An expert's gradient is a sum over the tokens of its ranks. It is added up over its copies, and divided by the
+#   number of all ranks.
+# - A latency and a bandwidth predict DeepEP's dispatch and combine within 9 % up to 64 ranks, and combine up to 14 %
+#   too fast beyond.
+#
+# Next, plan a training run of your own with `mpcourse predict` and `mpcourse plan`.
