@@ -29,7 +29,7 @@ def tensor_layer(ranks: int, title: str, sequence: bool = False) -> Figure:
     """
     if not 2 <= ranks <= 4:
         raise ValueError(f"2 to 4 ranks can be drawn apart, not {ranks}")
-    made, (axis,) = figure(title, width=8.6, height=2.3)
+    made, (axis,) = figure(title, width=8.0, height=2.3)
     at = 0.0
     for half in (ATTENTION, MLP):
         for place, (name, wide, cut) in enumerate(half):

@@ -77,7 +77,8 @@ def as_csv(report: Report) -> str:
 SIGNS = {"passed": "\N{CHECK MARK}", "failed": "\N{BALLOT X}", "unchecked": "?", "none": "\N{MIDDLE DOT}", "copy": "="}
 STYLE = """
 .students td { white-space: nowrap }
-.sign { display: inline-block; width: 1.15em; text-align: center; border-radius: 3px }
+.students td, .students th { padding: .2rem .25rem }
+.sign { display: inline-block; width: 1.05em; text-align: center; border-radius: 3px }
 .passed { background: #2a91342e } .failed, .unchecked { background: #d1495b38 } .none { color: GrayText }
 .copy { background: #e8a33d66; font-weight: bold }
 """
