@@ -307,17 +307,18 @@ plot.sliders(try_it, ranks=[2, 3, 4, 6, 8], layout=["contiguous", "zigzag"])
 GPUS = {"H800": ("H100-SXM", H800), "A100": ("A100-SXM4", "NVLink 3")}
 
 
-def seconds(gpu, link, length, layout="zigzag", attend=ring_attention, size=8, heads=(32, 8, 8), causal=True):
-    """Return the seconds of attention forward and backward, with `length` tokens on each GPU."""
+def seconds(gpu, link, c, layout="zigzag", attend=ring_attention, size=8, heads=(32, 8, 8), causal=True, backward=True):
+    """Return the seconds of attention forward and backward, with `c` tokens on each GPU."""
 
     def program(comm):
-        tokens = SharedSequence(comm, length * size, layout)
+        tokens = SharedSequence(comm, c * size, layout)
         options = {"dtype": torch.bfloat16, "device": comm.device, "requires_grad": True}
-        own = [torch.empty(1, number, length, 128, **options) for number in heads]
+        own = [torch.empty(1, number, c, 128, **options) for number in heads]
         begin = comm.synchronize()
         out = attend(tokens, *own, causal=causal)
         middle = comm.synchronize()
-        out.backward(torch.empty_like(out))
+        if backward:
+            out.backward(torch.empty_like(out))
         return middle - begin, comm.synchronize() - middle
 
     with virtual_gpus(size, gpu, link, dry=True, record=False):
@@ -381,7 +382,7 @@ cases = {
 }
 times = {}
 for name, (link, groups, causal) in cases.items():
-    options = {"heads": (32, groups, groups), "causal": causal}
+    options = {"heads": (32, groups, groups), "causal": causal, "backward": False}
     took, at_best = ([seconds("A100-SXM4", wire, c, **options)[0] for c in lengths] for wire in (LINKS[link], free))
     times[name] = [a / b for a, b in zip(took, at_best)]
     if name == "NVLink 3":
