@@ -37,7 +37,7 @@ def route(logits, k, room):
     The three results are tensors of shape (tokens, k).
     chosen: int64, the numbers of each token's k most probable experts, the most probable first. Experts are numbered
     from 0. A choice that is dropped stays in `chosen`, and no other expert takes its place.
-    weights: float64, the probabilities of the chosen experts, also of those that are dropped. The weights of a token
+    weights: float64, the probabilities of the chosen experts, dropped or not. The weights of a token
     add up to less than 1 if there are experts that it has not chosen. Gradients flow through `weights` to `logits`.
     kept: bool, False where a choice is dropped. All choices form a line, and each expert takes its choices in the order
     of this line until it is full. The first choices of all tokens come before all second choices, these before all

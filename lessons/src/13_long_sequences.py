@@ -565,7 +565,7 @@ for step in range(31):
     optimizer.zero_grad()
     loss = cp.mean_token_loss(comm, model(x, tokens), target)
     loss.backward()
-    cp.sum_gradients(comm, model)
+    cp.sum_gradients(comm, model.parameters())
     optimizer.step()
     if comm.rank == 0 and step % 10 == 0:
         print(f"{comm.size} rank(s), step {step:2}: loss {loss.item():.4f}")

@@ -31,7 +31,7 @@ from scipy.stats import binom
 from mpcourse import plot
 from mpcourse.data.published_experts import DEEPEP_COMBINE, DEEPEP_DISPATCH, SWITCH
 from mpcourse.experts import Mixture, average_gradients, room_for, route
-from mpcourse.experts.costs import chosen_nodes, dispatch_seconds, sent_by_dispatch
+from mpcourse.experts.costs import chosen_nodes, sent_by_dispatch
 from mpcourse.studies.compare import difference, mean_of
 from mpcourse.studies.experts import EVERY, STEPS, shipped_experts
 from mpcourse.virtual import run
@@ -315,8 +315,8 @@ assert max(abs(found[rank] - plain.experts.first.grad[0, 0, 0].item()) for rank 
 def predicted(ranks, of_token, latency):
     nbytes = 128 * 8 * of_token
     if ranks == 8:
-        return dispatch_seconds(nbytes * 7 / 8, 160e9, latency)
-    return dispatch_seconds(nbytes * (ranks - 8) / ranks, 50e9, latency)
+        return latency + nbytes * 7 / 8 / 160e9
+    return latency + nbytes * (ranks - 8) / ranks / 50e9
 
 
 latency = DEEPEP_DISPATCH[16] * 1e-6 - predicted(16, 7392, 0.0)
@@ -505,7 +505,7 @@ reference(route, exchange, average_gradients)
 # %% tags=["answer"]
 # answer
 each = 2 * 4096 * 16_384
-print(f"1. {64 * each / 1e9:.1f} billion, of which a token uses {2 * each / 1e9:.2f};", end=" ")
+print(f"1. {64 * each / 1e9:.1f} billion; a token uses {2 * each / 1e9:.2f} billion;", end=" ")
 print(f"{32 * 64 * each * 2 / 64 / 1e9:.1f} GB on a GPU")
 nbytes = sent_by_dispatch(8192, 2, 8, 4096, 2)
 computing = 2 * each * 2 * 8192 / 500e12

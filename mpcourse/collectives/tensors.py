@@ -8,10 +8,11 @@ An array is shared among ranks by its rows, the elements of its first dimension:
 rank 0 has the first ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from mpcourse.collectives.buffers import chunks, mpi_buffer
 from mpcourse.collectives.choose import allreduce
@@ -74,6 +75,22 @@ def start_all_reduce(comm: Comm, x: Tensor) -> Callable[[], Tensor]:
     return wait
 
 
+def sum_gradients(comm: Comm | None, parameters: Iterable[nn.Parameter], divisor: int = 1) -> None:
+    """Add up the gradients of parameters over all ranks, and divide them. All ranks call this after backward.
+
+    comm: of the ranks that call this; None: one rank.
+    parameters: the same ones on all ranks, with gradients of one dtype, or None on all ranks. All gradients travel in
+    one all-reduce.
+    divisor: of the sums.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return
+    flat = all_reduce(comm, torch.cat([g.reshape(-1) for g in gradients])) / divisor
+    for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(total.view_as(gradient))
+
+
 def all_gather(comm: Comm | None, x: Tensor) -> Tensor:
     """Return the rows of all ranks, (p rows, ...), on x's device. All ranks call this.
 
@@ -114,7 +131,7 @@ def reduce_scatter(comm: Comm | None, x: Tensor) -> Tensor:
 def all_to_all(comm: Comm, parts: Sequence[Tensor], shapes: Sequence[Sequence[int]]) -> list[Tensor]:
     """Send parts[r] to each rank r, and return what each rank r has for this one. All ranks call it.
 
-    comm: as above, of any number of ranks.
+    comm: of the ranks that call this.
     parts: one tensor for each rank, of one dtype and on one device.
     shapes: of the tensors that arrive, in the order of ranks.
 
@@ -135,7 +152,7 @@ def all_to_all(comm: Comm, parts: Sequence[Tensor], shapes: Sequence[Sequence[in
 
 
 class Messages:
-    """Messages between the ranks of a tensor axis, under way while a rank computes. All ranks make one together.
+    """Messages between ranks, under way while a rank computes. All ranks make one together.
 
     comm: mpi4py's communicator, or a virtual rank's.
     shape, dtype, device: of every message.

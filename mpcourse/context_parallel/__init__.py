@@ -15,10 +15,10 @@ Read `blocks.py` first, then `tokens.py`, `ring.py`, `gather.py` and `ulysses.py
     print(run(program, 4).results[0].shape)
 """
 
+from mpcourse.collectives.tensors import sum_gradients
 from mpcourse.context_parallel.blocks import block, block_backward, blockwise_attention, merge
 from mpcourse.context_parallel.gather import gathered_attention
-from mpcourse.context_parallel.loss import mean_token_loss, sum_gradients
-from mpcourse.context_parallel.messages import pass_on
+from mpcourse.context_parallel.loss import mean_token_loss
 from mpcourse.context_parallel.ring import ring_attention
 from mpcourse.context_parallel.tokens import LAYOUTS, SharedSequence, contiguous, striped, zigzag
 from mpcourse.context_parallel.transformer import ContextGPT
@@ -35,7 +35,6 @@ __all__ = [
     "gathered_attention",
     "mean_token_loss",
     "merge",
-    "pass_on",
     "ring_attention",
     "striped",
     "sum_gradients",

@@ -31,8 +31,8 @@ SWITCH = (
     Switch("Switch-Base+", 1.0, -1.534, 67.6, 780),
 )
 
-# DeepSeek, DeepEP, README, 2025, https://github.com/deepseek-ai/DeepEP, low-latency kernels: H800 with a ConnectX-7
-# card each, 128 tokens a rank, 8 experts a token, width 7168. Dispatch sends float8 with scales, 7392 bytes a token,
-# combine bfloat16. Microseconds by the number of ranks.
+# DeepSeek, DeepEP, docs/legacy.md, 2025, https://github.com/deepseek-ai/DeepEP, low-latency kernels: H800 with a
+# ConnectX-7 card each, 128 tokens a rank, 8 experts a token, width 7168. Dispatch sends float8 with scales, 7392 bytes
+# a token, combine bfloat16. Microseconds by the number of ranks.
 DEEPEP_DISPATCH = {8: 77, 16: 118, 32: 155, 64: 173, 128: 192, 256: 194}
 DEEPEP_COMBINE = {8: 114, 16: 195, 32: 273, 64: 314, 128: 369, 256: 360}

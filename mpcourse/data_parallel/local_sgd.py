@@ -45,6 +45,9 @@ class LocalOptimizer(torch.optim.Optimizer):
         settings = communicator.comm.allgather((every, begin))
         if len(set(settings)) > 1:
             raise ValueError(f"ranks were given different (every, begin): {settings}")
+        with_outer = communicator.comm.allgather(outer is not None)
+        if len(set(with_outer)) > 1:
+            raise ValueError(f"only some ranks were given an outer optimizer: {with_outer}")
         if every < 1 or begin < 0:
             raise ValueError(f"every={every}, begin={begin}: average every 1 or more steps, begin after 0 or more")
         self.communicator, self.every, self.begin = communicator, every, begin
@@ -97,8 +100,9 @@ class LocalOptimizer(torch.optim.Optimizer):
                 return self.together.step(closure, examples=examples)
             finally:  # also where a batch was refused, which happens on all ranks
                 self._part()
-                for began, p in zip(self.shared, self._trained(), strict=False):
-                    began.copy_(p.detach())
+                if self.outer is not None:
+                    for began, p in zip(self.shared, self._trained(), strict=True):
+                        began.copy_(p.detach())
         loss = self.optimizer.step(closure)
         self.alone += 1
         if self.alone >= self.every:  # more, where a run continues with a smaller number, or after an error

@@ -1,4 +1,4 @@
-"""What expert parallelism sends, and how long it takes."""
+"""What expert parallelism sends."""
 
 import math
 
@@ -15,16 +15,6 @@ def sent_by_dispatch(tokens: int, k: int, size: int, width: int, itemsize: int) 
     A layer has one dispatch and one combine in forward, and as many in backward.
     """
     return tokens * k * (size - 1) / size * width * itemsize
-
-
-def dispatch_seconds(nbytes: float, bandwidth: float, latency: float) -> float:
-    """Return the seconds of a dispatch or a combine: a latency, and the bytes over the bandwidth.
-
-    nbytes: that a rank sends.
-    bandwidth: bytes a second out of a rank.
-    latency: seconds until the first byte arrives, for all messages together.
-    """
-    return latency + nbytes / bandwidth
 
 
 def chosen_nodes(k: int, experts: int, nodes: int) -> float:

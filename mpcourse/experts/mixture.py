@@ -1,13 +1,12 @@
 """A layer of experts: a router sends each token to a few of many feed-forward networks, on whichever rank they are."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mpcourse.collectives.tensors import all_reduce, own_rows
+from mpcourse.collectives.tensors import own_rows, sum_gradients
 from mpcourse.common.comm import Comm
 from mpcourse.experts.dispatch import exchange, exchange_counts
 from mpcourse.experts.routing import Routing, balance_loss, room_for, route
@@ -117,16 +116,6 @@ def expert_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [p for m in module.modules() if isinstance(m, Mixture) for p in m.experts.parameters()]
 
 
-def sum_of_experts(replicas: Comm | None, experts: Sequence[nn.Parameter], ranks: int) -> None:
-    """Add up the gradients of experts over the ranks that have the same ones, and divide by `ranks`. These call it.
-
-    replicas: the ranks with the same experts; None: this rank alone.
-    experts: their parameters.
-    ranks: all ranks whose tokens the loss is a mean of, those of the expert axis included.
-    """
-    _divided_sums(replicas, experts, ranks)
-
-
 def average_gradients(comm: Comm | None, replicas: Comm | None, module: nn.Module) -> None:
     """Average gradients over all ranks that have the same parameter. All ranks call it after backward.
 
@@ -142,14 +131,5 @@ def average_gradients(comm: Comm | None, replicas: Comm | None, module: nn.Modul
         return
     experts = expert_parameters(module)
     of_experts = {id(p) for p in experts}
-    _divided_sums(comm, [p for p in module.parameters() if id(p) not in of_experts], comm.size)
-    sum_of_experts(replicas, experts, comm.size)
-
-
-def _divided_sums(comm: Comm | None, parameters: Sequence[nn.Parameter], divisor: int) -> None:
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if not gradients:
-        return
-    flat = all_reduce(comm, torch.cat([g.reshape(-1) for g in gradients])) / divisor
-    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(mean.view_as(gradient))
+    sum_gradients(comm, [p for p in module.parameters() if id(p) not in of_experts], comm.size)
+    sum_gradients(replicas, experts, comm.size)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from mpcourse.collectives.tensors import sum_gradients
 from mpcourse.data_parallel import create_communicator, spread_not_finite
 from mpcourse.data_parallel.parameters import optimizer_tensors
-from mpcourse.experts.mixture import expert_parameters, sum_of_experts
+from mpcourse.experts.mixture import expert_parameters
 from mpcourse.grid.clip import clip_grad_norm
 from mpcourse.grid.grid import Grid
 from mpcourse.pipeline.ranks import PipelineRank
@@ -88,7 +89,8 @@ class GridTrainer:
         self.scale = self.scaler.scale(torch.ones((), device=self.pipeline.device))  # on stages without a loss, too
         loss = self.pipeline.step(x, target)
         self.replicas.mean_gradients(self.dense, finite=not self.scaler.is_enabled())
-        sum_of_experts(self.grid.expert_replicas, self.experts, self.grid.replicas.size)
+        # Experts have met the tokens of all ranks of the expert axis: their sums are divided by all replicas, too.
+        sum_gradients(self.grid.expert_replicas, self.experts, self.grid.replicas.size)
         if self.scaler.is_enabled():
             spread_not_finite(self.grid.comm, self.parameters)
             self.scaler.unscale_(self.optimizer)

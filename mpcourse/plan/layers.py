@@ -67,6 +67,11 @@ class Layers:
         self._models: dict[int, _Model] = {}
         self._parts: dict[tuple[int, int], list[Part]] = {}
 
+    @property
+    def ranks_of_a_sequence(self) -> int:
+        """Size of the context axis; 1: there is none."""
+        return 1 if self.context is None else self.context.size
+
     def parts(self, tensor: int, microbatch: int) -> list[Part]:
         """Return the parts of the model, in the order in which they run.
 

@@ -315,7 +315,7 @@ class Pricing:
     def _pipelined(self, c: Candidate) -> Pipelined:
         costs, known = self.layers.costs(c.tensor, c.microbatch), self.layers.parts(c.tensor, 1)
         seconds = lru_cache(None)(lambda nbytes: self.machines.sums("tensor", c.grid, nbytes))
-        context = 1 if self.layers.context is None else self.layers.context.size
+        context = self.layers.ranks_of_a_sequence
         gather = lru_cache(None)(lambda nbytes: self.machines.gather(context, c.tensor, nbytes))
         parts, begin = [], 0
         held: list[dict[int, int]] = [{} for _ in range(c.pipeline)]

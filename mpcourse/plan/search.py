@@ -140,9 +140,11 @@ def plan(
     """
     bytes_of = states(precision, optimizer, gradient)
     loss, comm = UsualLoss(example.tokens), None
+    if context < 1:
+        raise UserError(f"--context {context}: a context axis has 1 rank or more")
     if context > 1:
         if not example.tokens or example.length % (2 * context):
-            raise UserError(f"a context axis of {context} needs tokens, a multiple of {2 * context} in each example")
+            raise UserError(f"--context {context} needs tokens, a multiple of {2 * context} in each example")
         example, comm = Input((example.length // context,), True), CountingComm(context)
         make = partial(make, context=comm)
     layers = Layers(make, example, machines.gpu, comm, loss=loss, blocks=blocks, precision=precision)
@@ -161,7 +163,7 @@ def search(pricing: Pricing, asked: Asked, best: int = BEST) -> Plans:
     if not 1 <= pricing.batch <= MOST_EXAMPLES:
         raise UserError(f"--batch {pricing.batch}: a step has 1 to {MOST_EXAMPLES} examples")
     refused: dict[int, str] = {}
-    context = 1 if pricing.layers.context is None else pricing.layers.context.size
+    context = pricing.layers.ranks_of_a_sequence
     candidates = list(_all(pricing, asked, refused))
     if not candidates:
         raise UserError(_nothing(pricing, asked, refused))
@@ -199,7 +201,7 @@ def _why(first: Plan, second: Plan) -> str:
 
 def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Candidate]:
     machines, layers = pricing.machines, pricing.layers
-    context = 1 if layers.context is None else layers.context.size
+    context = layers.ranks_of_a_sequence
     _check(machines, asked, context)
     for tensor in [asked.tensor] if asked.tensor else divisors(math.gcd(machines.gpus, machines.per_node)):
         try:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mpcourse.collectives.buffers import offsets
-from mpcourse.collectives.tensors import all_reduce
+from mpcourse.collectives.tensors import sum_gradients
 from mpcourse.common.comm import Comm
 
 
@@ -97,12 +97,7 @@ def sum_partial_gradients(comm: Comm | None, module: nn.Module) -> None:
     """
     layers = [m for m in module.modules() if isinstance(m, ParallelLayer)]
     parameters = {id(p): p for layer in layers for p in (layer.get_parameter(name) for name in layer.partial)}
-    gradients = [p.grad for p in parameters.values() if p.grad is not None]
-    if comm is None or comm.size == 1 or not gradients:
-        return
-    flat = all_reduce(comm, torch.cat([g.reshape(-1) for g in gradients]))
-    for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(total.view_as(gradient))
+    sum_gradients(comm, parameters.values())
 
 
 def whole_state(comm: Comm | None, module: nn.Module) -> dict[str, torch.Tensor]:

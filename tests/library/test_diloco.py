@@ -109,3 +109,12 @@ def test_more_parameters_are_refused():
 
     with pytest.raises(Exception, match="an outer optimizer takes no more parameters"):
         run(program, 2)
+
+
+def test_all_ranks_have_an_outer_optimizer_or_none_has():
+    def program(comm):
+        outer = NESTEROV if comm.rank else None
+        return LocalOptimizer(adamw(model_of()), create_communicator("flat", comm), EVERY, outer=outer)
+
+    with pytest.raises(ValueError, match=r"only some ranks were given an outer optimizer: \[False, True\]"):
+        run(program, 2)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from mpcourse.experts import Mixture, average_gradients, balance_loss, exchange, exchange_counts, room_for, route
-from mpcourse.experts.costs import chosen_nodes, dispatch_seconds, sent_by_dispatch
+from mpcourse.experts.costs import chosen_nodes, sent_by_dispatch
 from mpcourse.virtual import run
 from tests.programs.experts_truth import WAYS, over_ranks
 
@@ -171,11 +171,6 @@ def test_bytes_of_dispatch_and_combine():
 
 
 # -- closed forms --
-
-
-def test_a_dispatch_takes_as_long_as_its_bytes_and_its_latency():
-    assert dispatch_seconds(0, 1e9, 5e-6) == 5e-6
-    assert dispatch_seconds(10**6, 1e9, 5e-6) == pytest.approx(1.005e-3)
 
 
 def test_the_mean_number_of_nodes_of_8_experts_on_8_nodes():

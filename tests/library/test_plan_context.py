@@ -41,7 +41,11 @@ def test_grids_count_the_context_axis_beside_data():
 
 @pytest.mark.parametrize(
     "context, length, says",
-    [(3, 8192, "a multiple of 6"), (16, 8192, "--context 16 does not divide 8 GPUs")],
+    [
+        (0, 8192, "--context 0: a context axis has 1 rank or more"),
+        (3, 8192, "--context 3 needs tokens, a multiple of 6"),
+        (16, 8192, "--context 16 does not divide 8 GPUs"),
+    ],
 )
 def test_what_does_not_fit_is_refused(context, length, says):
     with pytest.raises(UserError, match=says):

@@ -52,7 +52,7 @@ def train(comm, how, layout, documents, tied, frozen, device="cpu"):
         logits = model(shared.own(tokens).to(device), shared)
         loss = mean_token_loss(comm, logits, shared.own(targets).to(device))
         loss.backward()
-        sum_gradients(comm, model)
+        sum_gradients(comm, model.parameters())
         optimizer.step()
         losses.append(loss.item())
     return losses, [p.detach().cpu() for p in model.parameters()]

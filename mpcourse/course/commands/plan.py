@@ -21,6 +21,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--loss is for --model: a model of your own computes its own loss, or takes the usual one")
     if options.maker is not None and options.lora:
         raise UserError("--lora is for --model: in a model of your own, freeze parameters and add adapters yourself")
+    if options.maker is not None and options.context is not None:
+        raise UserError("--context is for --model: a model of your own would have to gather keys and values itself")
     if sum(given is not None for given in (options.length, options.input, options.inputs)) > 1:
         raise UserError("--length is for tokens, --input for floats, --inputs for what a function makes: give one")
     make, example = _named(options) if options.maker is None else (find_maker(options.maker), _example(options))
@@ -33,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     plans = plan(
         make, machines, options.batch, example, asked,
         blocks=options.blocks, precision=options.precision, optimizer=options.optimizer,
-        gradient=_gradient(options.gradients), context=_context(options),
+        gradient=_gradient(options.gradients), context=1 if options.context is None else options.context,
     )  # fmt: skip
     if options.json:
         record = {
@@ -46,16 +48,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(plans, machines)
     return 1 if plans.smallest else 0
-
-
-def _context(options: argparse.Namespace) -> int:
-    context = options.context or 1
-    if context > 1 and options.model is None:
-        raise UserError("--context is for --model: a model of your own would have to gather keys and values itself")
-    length = options.length or 2048
-    if context < 1 or (context > 1 and length % (2 * context)):
-        raise UserError(f"--context {context}: {length} tokens do not make {2 * context} equal pieces, two for a rank")
-    return context
 
 
 def _gradient(name: str | None) -> int | None:

@@ -244,7 +244,7 @@ class Met:
         return _first(each for each in self.found if holds(each))
 
     def seen(self, each: Rectangle) -> np.ndarray:
-        """Return which pairs of a rectangle are visible, also of those that a causal one leaves out."""
+        """Return which pairs of a rectangle are visible, whether it is causal or not."""
         return self.visible[np.ix_(each.queries, each.keys)]
 
     # What known mistakes make of them.
