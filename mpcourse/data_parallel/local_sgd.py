@@ -42,11 +42,10 @@ class LocalOptimizer(torch.optim.Optimizer):
         model: nn.Module | None = None,
         outer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
     ) -> None:
-        settings = communicator.comm.allgather((every, begin))
-        if len(set(settings)) > 1:
+        given = communicator.comm.allgather((every, begin, outer is not None))
+        if len(set(settings := [one[:2] for one in given])) > 1:
             raise ValueError(f"ranks were given different (every, begin): {settings}")
-        with_outer = communicator.comm.allgather(outer is not None)
-        if len(set(with_outer)) > 1:
+        if len(set(with_outer := [one[2] for one in given])) > 1:
             raise ValueError(f"only some ranks were given an outer optimizer: {with_outer}")
         if every < 1 or begin < 0:
             raise ValueError(f"every={every}, begin={begin}: average every 1 or more steps, begin after 0 or more")
