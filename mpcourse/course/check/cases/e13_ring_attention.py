@@ -237,6 +237,7 @@ class Facts(OnAllRanks):
     nothing = property(lambda self: self.result is None)
     overwritten = property(lambda self: self.seen.overwritten)
     nan = property(lambda self: np.isnan(self.result).any())
+    overflowed = property(lambda self: self.nan and self.case.scale > 1)
     place = property(lambda self: f"{self.name} on rank {self.rank} of {self.size}, with {self.case.what}")
 
     @functools.cached_property
@@ -376,6 +377,7 @@ ABOUT_NUMBERS = rules(
     rounded="Right to some digits: numbers were in a shorter dtype on their way. All of them have to be {dtype}.",
 )
 WHYS_RESULT: Whys = [
+    *rules(overflowed="{case.why}"),
     *ABOUT_NUMBERS,
     *rules(
         reshaped="A rank returns the rows of its own queries.",
