@@ -21,6 +21,7 @@ disagree, and `overlap/` averages gradients while others are still being compute
 from mpcourse.data_parallel.batch_norm import SyncBatchNorm, convert_batch_norm
 from mpcourse.data_parallel.checkpoint import Checkpointer
 from mpcourse.data_parallel.communicator import Communicator
+from mpcourse.data_parallel.compression import PowerSGD, Signs
 from mpcourse.data_parallel.create import COMMUNICATORS, create_communicator, create_multi_node_optimizer
 from mpcourse.data_parallel.dataset import ShardSampler, scatter_dataset, scatter_indices, share_of
 from mpcourse.data_parallel.double_buffering import DoubleBufferedOptimizer
@@ -39,7 +40,9 @@ __all__ = [
     "FusedLinear",
     "LocalOptimizer",
     "MultiNodeOptimizer",
+    "PowerSGD",
     "ShardSampler",
+    "Signs",
     "SyncBatchNorm",
     "convert_batch_norm",
     "create_communicator",
