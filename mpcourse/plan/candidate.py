@@ -9,7 +9,7 @@ MOST = 32  # sequences in the largest micro-batch that is tried
 
 RECOMPUTATIONS = ("none", "selective", "full")
 OFFLOADS = ("none", "optimizer", "parameters")
-PARTS = ("compute", "bubble", "tensor", "context", "pipeline", "data", "host", "update")
+PARTS = ("compute", "bubble", "tensor", "context", "expert", "pipeline", "data", "host", "update")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Seconds:
 
     compute: of the busiest stage, including what is recomputed.
     bubble: time in which that stage waits for others.
-    tensor, context, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's).
+    tensor, context, expert, pipeline, data: messages along that axis that nothing hides (data: gradients, and ZeRO's).
     host: copies to and from the host that nothing hides.
     update: of the optimizer.
     """
@@ -70,6 +70,7 @@ class Seconds:
     bubble: float
     tensor: float
     context: float
+    expert: float
     pipeline: float
     data: float
     host: float

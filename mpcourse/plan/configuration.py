@@ -46,6 +46,8 @@ class Configuration:
     loss: one of LOSSES (losses.py).
     lora: rank of the adapters that are trained, while all else is frozen (Hu et al. 2021, LoRA); 0: all is trained.
     adapted: layers of a block that have adapters, of ADAPTED.
+    experts: MLPs of each layer; a router chooses some of them for each token. 0: one MLP for all tokens.
+    chosen: experts of a token.
     """
 
     layers: int
@@ -65,21 +67,31 @@ class Configuration:
     loss: str = "float32"
     lora: int = 0
     adapted: tuple[str, ...] = ADAPTED
+    experts: int = 0
+    chosen: int = 0
 
-    def make(self, comm: Comm | None = None, context: CountingComm | None = None) -> nn.Sequential:
+    def make(
+        self, comm: Comm | None = None, context: CountingComm | None = None, expert: CountingComm | None = None
+    ) -> nn.Sequential:
         """Make the model, or a rank's share of it: embedding, layers, head, which returns the loss.
 
         comm: the communicator of the tensor axis, or None.
         context: that of a context axis, whose ranks gather keys and values of whole sequences; None: there is none.
-        Raises ValueError where heads, hidden units or tokens cannot be shared equally, and for adapters to be shared.
+        expert: that of an expert axis, whose ranks share the experts of each layer; None: there is none.
+        Raises ValueError where heads, hidden units, experts or tokens cannot be shared equally, for adapters or experts
+        along the tensor axis, and for adapters of experts.
         """
-        if comm is not None and self.lora:
-            raise ValueError("adapters are not known along the tensor axis")
+        if comm is not None and (self.lora or self.experts):
+            raise ValueError(f"{'adapters' if self.lora else 'experts'} are not known along the tensor axis")
+        if expert is not None and (self.lora or not self.experts):
+            raise ValueError("along the expert axis a model needs experts, and has no adapters")
+        if self.experts and self.lora and {"gate", "up", "down"} & {*self.adapted}:
+            raise ValueError("adapters of experts are not known: give other layers")
         embedding = _Embedding(comm, self)
         head = _Head(comm, self)
         if self.tied:
             head.weight = embedding.weight
-        model = nn.Sequential(embedding, *(_Layer(comm, self, context) for _ in range(self.layers)), head)
+        model = nn.Sequential(embedding, *(_Layer(comm, self, context, expert) for _ in range(self.layers)), head)
         if self.lora:
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(".adapters." in name)
@@ -88,32 +100,41 @@ class Configuration:
 
 # By family: the keys of config.json, in the order of _KEYS, and what the family has. A key that is missing from the
 # file has the default of the library.
-_KEYS = ("layers", "width", "heads", "groups", "head", "hidden", "vocabulary", "positions", "tied")
+_KEYS = (
+    "layers", "width", "heads", "groups", "head", "hidden", "vocabulary", "positions", "tied", "experts", "chosen",
+)  # fmt: skip
 _USUAL = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
-    "vocab_size", "", "tie_word_embeddings",
+    "vocab_size", "", "tie_word_embeddings", "", "",
 )  # fmt: skip
-_LEARNED = (*_USUAL[:7], "max_position_embeddings", "tie_word_embeddings")
+_LEARNED = (*_USUAL[:7], "max_position_embeddings", "tie_word_embeddings", "", "")
+_GATED: dict[str, Any] = {"gated": True, "qkv_bias": False, "bias": False, "tied": False}
 _NEEDED = ("layers", "width", "heads", "vocabulary")
 _FAMILIES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "gpt2": (
-        ("n_layer", "n_embd", "n_head", "", "", "n_inner", "vocab_size", "n_positions", "tie_word_embeddings"),
+        ("n_layer", "n_embd", "n_head", "", "", "n_inner", "vocab_size", "n_positions", "tie_word_embeddings", "", ""),
         {"tied": True},
     ),
     "opt": ((*_LEARNED[:5], "ffn_dim", *_LEARNED[6:]), {"tied": True}),
     "gpt_neox": (_USUAL, {"tied": False}),
     "bert": (_LEARNED, {"tied": True, "causal": False}),
     "roberta": (_LEARNED, {"tied": True, "causal": False}),
-    "llama": (_USUAL, {"gated": True, "qkv_bias": False, "bias": False, "tied": False}),
-    "mistral": (_USUAL, {"gated": True, "qkv_bias": False, "bias": False, "tied": False}),
-    "qwen2": (_USUAL, {"gated": True, "bias": False, "tied": False}),
+    "llama": (_USUAL, _GATED),
+    "mistral": (_USUAL, _GATED),
+    "qwen2": (_USUAL, _GATED | {"qkv_bias": True}),
+    "mixtral": ((*_USUAL[:9], "num_local_experts", "num_experts_per_tok"), _GATED),
+    "olmoe": ((*_USUAL[:9], "num_experts", "num_experts_per_tok"), _GATED),
+    "qwen3_moe": (
+        (*_USUAL[:5], "moe_intermediate_size", *_USUAL[6:9], "num_experts", "num_experts_per_tok"),
+        _GATED,
+    ),
 }
 
 
 def configured(
     name: str, loss: str = "float32", lora: int = 0, adapted: Sequence[str] = ()
 ) -> Callable[..., nn.Sequential]:
-    """Return the function that makes a model; it takes the communicators of the tensor and the context axis, or None.
+    """Return the function that makes a model; it takes communicators of the tensor, context and expert axis, or None.
 
     name: of models.toml, or the path of a config.json.
     loss: one of LOSSES (losses.py).
@@ -127,8 +148,10 @@ def configured(
         raise UserError(f"--lora {' '.join(map(str, [lora, *adapted]))}: give a rank, then any of {' '.join(ADAPTED)}")
     configuration = replace(read(name), loss=loss, lora=lora, adapted=tuple(adapted) or ADAPTED)
 
-    def make(comm: Comm | None, context: CountingComm | None = None) -> nn.Sequential:
-        return configuration.make(comm, context)
+    def make(
+        comm: Comm | None, context: CountingComm | None = None, expert: CountingComm | None = None
+    ) -> nn.Sequential:
+        return configuration.make(comm, context, expert)
 
     return make
 
@@ -160,11 +183,15 @@ def parsed(fields: dict[str, Any], name: str) -> Configuration:
 
     fields: as the file has them.
     name: of the model or its file, for errors.
-    Raises UserError for an unknown family, a mixture of experts, and sizes that are missing or impossible.
+    Raises UserError for an unknown family, a mixture of experts of another kind, and sizes that are missing or
+    impossible.
     """
     family = fields.get("model_type", "")
-    if any("expert" in key for key in fields):
-        raise UserError(f"{name} is a mixture of experts, which a plan does not know: give its own FILE:FUNCTION")
+    mixture = family in _FAMILIES and bool(_FAMILIES[family][0][-1])
+    if not mixture and any("expert" in key for key in fields):
+        raise UserError(f"{name} is a mixture of experts of a kind that a plan does not know: give its FILE:FUNCTION")
+    if fields.get("mlp_only_layers") or fields.get("decoder_sparse_step", 1) != 1:
+        raise UserError(f"{name} has layers without experts among those with experts: give its own FILE:FUNCTION")
     if family not in _FAMILIES:
         raise UserError(
             f"{name} has model_type {family!r}; known are {', '.join(_FAMILIES)}. For others, write a function "
@@ -173,13 +200,16 @@ def parsed(fields: dict[str, Any], name: str) -> Configuration:
     keys, own = _FAMILIES[family]
     found = {mine: fields[key] for mine, key in zip(_KEYS, keys, strict=True) if fields.get(key) is not None}
     sizes = dict(own) | found
-    missing = [key for mine, key in zip(_KEYS, keys, strict=True) if mine in _NEEDED and mine not in sizes]
+    needed = (*_NEEDED, "experts", "chosen") if mixture else _NEEDED
+    missing = [key for mine, key in zip(_KEYS, keys, strict=True) if mine in needed and mine not in sizes]
     if missing:
         raise UserError(f"{name} lacks {', '.join(missing)}")
     wrong = [key for mine, key in zip(_KEYS, keys, strict=True) if mine != "tied" and not _is_size(sizes.get(mine, 1))]
     if wrong:
         raise UserError(f"{name}: {', '.join(wrong)} must be a whole number from 1 on")
     width, heads = sizes["width"], sizes["heads"]
+    if sizes.get("chosen", 0) > sizes.get("experts", 0):
+        raise UserError(f"{name}: a token goes to {sizes['chosen']} experts, and there are {sizes['experts']}")
     if "head" not in sizes and width % heads:
         raise UserError(f"{name}: {heads} heads do not divide a width of {width}")
     usual = {"groups": heads, "head": width // heads, "hidden": 4 * width}
@@ -282,7 +312,13 @@ class _Layer(nn.Module):
     stand in, which read and write as much. Rotary positions are one kernel here, too.
     """
 
-    def __init__(self, comm: Comm | None, c: Configuration, context: CountingComm | None = None) -> None:
+    def __init__(
+        self,
+        comm: Comm | None,
+        c: Configuration,
+        context: CountingComm | None = None,
+        expert: CountingComm | None = None,
+    ) -> None:
         super().__init__()
         self.context = context
         t, first = (1, True) if comm is None else (comm.size, comm.rank == 0)
@@ -292,9 +328,12 @@ class _Layer(nn.Module):
         self.norm1, self.norm2 = (nn.LayerNorm(c.width, bias=c.bias) for _ in range(2))
         self.qkv = nn.Linear(c.width, (self.heads + 2 * self.groups) * c.head, c.qkv_bias)
         self.out = nn.Linear(self.heads * c.head, c.width, c.bias and first)  # one rank adds what all others would too
-        self.up = nn.Linear(c.width, c.hidden // t, c.bias)
-        self.gate = nn.Linear(c.width, c.hidden // t, c.bias) if c.gated else None
-        self.down = nn.Linear(c.hidden // t, c.width, c.bias and first)
+        if c.experts:
+            self.mixture = _Mixture(c, expert)
+        else:
+            self.up = nn.Linear(c.width, c.hidden // t, c.bias)
+            self.gate = nn.Linear(c.width, c.hidden // t, c.bias) if c.gated else None
+            self.down = nn.Linear(c.hidden // t, c.width, c.bias and first)
 
         sizes = {"q": self.heads, "k": self.groups, "v": self.groups}
         shapes = {name: (c.width, heads * c.head) for name, heads in sizes.items()}
@@ -310,6 +349,8 @@ class _Layer(nn.Module):
         (qkv,) = _products(self.comm, parallel, normed, self.qkv)
         x = x + _out(self.comm, parallel, self._attention(qkv, normed))
         normed = self.norm2(x)
+        if self.c.experts:
+            return x + self.mixture(normed)
         if self.gate is None:
             (up,) = _products(self.comm, parallel, normed, self.up)
             inner = F.gelu(own("up", up, normed))
@@ -342,6 +383,55 @@ class _Layer(nn.Module):
         """
         context.count_gather(x.nbytes * context.size)
         return x.repeat(1, 1, context.size, 1)[:, :, : x.shape[2] * context.size // (2 if self.c.causal else 1)]
+
+
+class Experts(nn.Module):
+    """Gated MLPs without biases, each for as many tokens: (experts, tokens, width) to the same.
+
+    experts: their number.
+    width: numbers that represent a token.
+    hidden: width of each MLP.
+    """
+
+    def __init__(self, experts: int, width: int, hidden: int) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.empty(experts, width, 2 * hidden))
+        self.second = nn.Parameter(torch.empty(experts, hidden, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = torch.bmm(x, self.first).chunk(2, -1)
+        return torch.bmm(F.silu(gate) * up, self.second)
+
+
+class _Mixture(nn.Module):
+    """A router, and a rank's share of the experts: (batch, length, width) to the same.
+
+    All experts get equally many tokens, as with a balance loss that works.
+    """
+
+    def __init__(self, c: Configuration, expert: CountingComm | None) -> None:
+        super().__init__()
+        own_rows(expert, c.experts, "experts")
+        self.c, self.expert, self.own = c, expert, c.experts // (1 if expert is None else expert.size)
+        self.router = nn.Linear(c.width, c.experts, bias=False)
+        self.experts = Experts(self.own, c.width, c.hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens, k = x.flatten(0, 1), self.c.chosen
+        weights, chosen = self.router(tokens).softmax(-1).topk(k)
+        order = chosen.flatten().argsort()
+        sent = tokens[order // k]
+        self._exchange(sent)
+        rows = -(-len(sent) // self.own) * self.own  # what other ranks send is as much
+        grouped = F.pad(sent, (0, 0, 0, rows - len(sent))) if rows > len(sent) else sent
+        out = self.experts(grouped.view(self.own, -1, self.c.width)).flatten(0, 1)[: len(sent)]
+        self._exchange(out)
+        back = out[order.argsort()].view(*weights.shape, -1)
+        return (back * weights[..., None]).sum(1).view_as(x)
+
+    def _exchange(self, x: torch.Tensor) -> None:
+        if self.expert is not None:
+            self.expert.sums.append(x.nbytes)
 
 
 class _Adapter(nn.Module):

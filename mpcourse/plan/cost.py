@@ -30,6 +30,7 @@ class LayerCost:
     forward_sums, backward_sums: bytes of each all-reduce along the tensor axis.
     exchanged: bytes of keys and values of whole sequences, which forward gathers along the context axis; backward
     scatters the sum of their gradients.
+    dispatched: bytes of each all-to-all of forward along the expert axis; backward has as many.
     again: seconds of what a checkpoint computes again in backward; 0 for what is never checkpointed.
     kept: bytes that are held although checkpoints keep only inputs.
     flops: of forward and backward, without what is computed again.
@@ -45,6 +46,7 @@ class LayerCost:
     forward_sums: tuple[int, ...] = ()
     backward_sums: tuple[int, ...] = ()
     exchanged: int = 0
+    dispatched: tuple[int, ...] = ()
     again: float = 0.0
     kept: int = 0
     flops: int = 0

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from mpcourse.common.errors import UserError
 from mpcourse.plan.blocks import find_blocks
+from mpcourse.plan.configuration import Experts
 from mpcourse.plan.cost import LayerCost
 from mpcourse.plan.counting import CountingComm
 from mpcourse.plan.probe import Known, Loss, Part, Probe, structure
@@ -38,6 +39,8 @@ class Layers:
     gpu: parts run on it, virtually.
     context: the communicator with which the layers were made along the context axis, whose ranks have a part of each
     sequence; `example` is one rank's part. None: there is no such axis.
+    expert: likewise along the expert axis, whose ranks have different experts; modules of the class
+    `configuration.Experts` hold them. None: there is no such axis.
     loss: takes the model's output, returns a scalar; None: its time and memory are left out.
     blocks: names of the model's blocks, or of lists of them; empty: they are found (`find_blocks`).
     precision: one of PRECISIONS (states.py).
@@ -51,12 +54,14 @@ class Layers:
         example: Example,
         gpu: GPU,
         context: CountingComm | None = None,
+        expert: CountingComm | None = None,
         loss: Loss | None = None,
         blocks: Sequence[str] = (),
         precision: str = "mixed",
         selective: bool = True,
     ) -> None:
-        self.make, self.example, self.context, self.loss, self.named = make, example, context, loss, blocks
+        self.make, self.example, self.loss, self.named = make, example, loss, blocks
+        self.context, self.expert = context, expert
         self.gpu = replace(gpu, memory=_ROOMY, workspace=0, by_shape=gpu.multiprocessors > 0)
         # Tensor cores of a V100 have only float16.
         half = torch.float16 if gpu.capability < (8, 0) else torch.bfloat16
@@ -71,6 +76,19 @@ class Layers:
     def ranks_of_a_sequence(self) -> int:
         """Size of the context axis; 1: there is none."""
         return 1 if self.context is None else self.context.size
+
+    @property
+    def ranks_of_experts(self) -> int:
+        """Size of the expert axis; 1: there is none."""
+        return 1 if self.expert is None else self.expert.size
+
+    def of_experts(self, tensor: int) -> frozenset[int]:
+        """Return which parameters are experts', by identity, as `parts` has them.
+
+        tensor: ranks of the tensor axis.
+        Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
+        """
+        return self._model(tensor).of_experts
 
     def parts(self, tensor: int, microbatch: int) -> list[Part]:
         """Return the parts of the model, in the order in which they run.
@@ -101,12 +119,15 @@ class Layers:
         return [part.structure for part in self.parts(tensor, 1)]
 
     def count(self, tensor: int = 1) -> int:
-        """Return how many trained parameters one rank of the tensor axis has.
+        """Return how many trained parameters one rank of the tensor axis has, with those of all experts.
 
         tensor: ranks of the tensor axis.
         Raises Indivisible for a tensor size that the model cannot have, UserError for a model that fails.
         """
-        return sum(p.numel() for p in self._model(tensor).module.parameters() if p.requires_grad)
+        model, own = self._model(tensor), self.ranks_of_experts
+        return sum(
+            p.numel() * (own if id(p) in model.of_experts else 1) for p in model.on_gpu.parameters() if p.requires_grad
+        )
 
     def frozen(self) -> int:
         """Return how many parameters are not trained.
@@ -123,7 +144,7 @@ class Layers:
     def _measured(self, model: "_Model", microbatch: int) -> list[Part]:
         args, kwargs = self.example.batch(microbatch, self.dtype)
         with model.box:
-            comms = model.comm, self.context
+            comms = model.comm, self.context, self.expert
             probe = Probe(model.box, model.on_gpu, model.blocks, model.structures, *comms, model.known, self.selective)
             region = torch.autocast("vgpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None)
             try:
@@ -157,6 +178,8 @@ class _Model:
         self.known: dict[Hashable, Known] = {}
         with self.box:
             self.on_gpu = copy.deepcopy(self.module).to("vgpu:0")
+        mixtures = [module for module in self.on_gpu.modules() if isinstance(module, Experts)]
+        self.of_experts = frozenset(id(p) for module in mixtures for p in module.parameters())
 
 
 def _built(make: Make, comm: CountingComm | None) -> nn.Module:

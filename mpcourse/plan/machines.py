@@ -83,6 +83,22 @@ class Machines:
         """
         return self.sum_over(context, tensor, nbytes) / 2
 
+    def all_to_all(self, size: int, stride: int, nbytes: float) -> float:
+        """Return the seconds of an all-to-all over some ranks: each sends equally much to each.
+
+        size: number of ranks.
+        stride: distance between their numbers.
+        nbytes: of one rank, to all ranks together; what is for itself stays there.
+
+        What goes to the same node and what goes to others travels at the same time.
+        """
+        if size == 1 or not nbytes:
+            return 0.0
+        on_node = max(1, min(size, self.per_node // stride))
+        inside = _known(self.inside).seconds(nbytes * (on_node - 1) / size) if on_node > 1 else 0.0
+        between = _known(self.between).seconds(nbytes * (size - on_node) / size) if size > on_node else 0.0
+        return max(inside, between)
+
     def sum_over(self, size: int, stride: int, nbytes: float, one_ring: bool = False) -> float:
         """Return the seconds of an all-reduce over some ranks.
 

@@ -39,6 +39,8 @@ class Pipelined:
     layers: that have parameters, of each stage: ZeRO-3 gathers one at a time.
     largest: parameters of each stage's largest layer, trained or not.
     tied: trained parameters that more than one stage holds.
+    of_experts: trained parameters of each stage that are experts'.
+    experts_over: ranks that share the experts of a layer.
     """
 
     stages: int
@@ -52,16 +54,26 @@ class Pipelined:
     layers: list[int]
     largest: list[int]
     tied: int
+    of_experts: list[int]
+    experts_over: int
+
+    def share(self, s: int, replicas: int) -> float:
+        """Return how many trained parameters of a stage each GPU has where replicas share them.
+
+        s: the stage.
+        replicas: size of the data axis. Only every e-th of it has the same experts, if e ranks share these.
+        """
+        return (self.parameters[s] + (self.experts_over - 1) * self.of_experts[s]) / replicas
 
     @cached_property
     def forward(self) -> list[float]:
         """For each part, seconds of one micro-batch's forward, with its all-reduces and gathers."""
-        return [p.forward + p.forward_sums + p.forward_exchange for p in self.parts]
+        return [p.forward + p.forward_sums + p.forward_exchange + p.forward_dispatch for p in self.parts]
 
     @cached_property
     def backward(self) -> list[float]:
         """For each part, seconds of one micro-batch's backward, with its all-reduces and gathers."""
-        return [p.backward + p.backward_sums + p.backward_exchange for p in self.parts]
+        return [p.backward + p.backward_sums + p.backward_exchange + p.backward_dispatch for p in self.parts]
 
     @cached_property
     def busy(self) -> list[float]:
@@ -111,7 +123,8 @@ class Pricing:
     states: bytes of weights, gradients and optimizer state; None: Adam in mixed precision.
 
     With layers that were made for a context axis, an example is a rank's part of a sequence, and `data` counts ranks of
-    that axis, too, because they have the same weights, like replicas, and add up their gradients.
+    that axis, too, because they have the same weights, like replicas, and add up their gradients. The ranks of an
+    expert axis are neighbours on the data axis.
     """
 
     def __init__(
@@ -143,22 +156,28 @@ class Pricing:
         buckets = self.software.buckets if c.pipeline == 1 and c.zero == 0 and d > 1 else 0
         own = self.states
         gradient = own.gradient if self.software.gradients is None else self.software.gradients
-        states = held(1, c.zero, d, weight=own.weight, gradient=gradient + buckets, state=own.state)
-        states = {kind: nbytes for kind, nbytes in states.items() if kind not in ON_HOST[c.offload]}
+        states = [
+            self._held(c, run, s, weight=own.weight, gradient=gradient + buckets, state=own.state)
+            for s in range(c.pipeline)
+        ]
         # In ZeRO's stage 3, also the weights of a whole layer: the one whose tensors are in use, with the next in
         # flight. Where weights come from the host, also this layer's gradient, until it has been copied there.
         of_layer = own.gathered if c.zero == 3 or c.offload == "parameters" else 0.0
         of_layer += gradient if c.offload == "parameters" else 0.0
         gathered = [of_layer * n for n in run.largest]
-        whole = sum(states.values())
         weight = 0.0 if c.offload == "parameters" else own.weight
         frozen = [weight * n / (d if c.zero == 3 else 1) for n in run.frozen]
-        held_by = [whole * n + frozen[s] + run.activations[s] + gathered[s] for s, n in enumerate(run.parameters)]
+        held_by = [sum(states[s].values()) + frozen[s] + run.activations[s] + gathered[s] for s in range(c.pipeline)]
         s = max(range(c.pipeline), key=lambda s: held_by[s])
-        nbytes_of = {kind: nbytes * run.parameters[s] for kind, nbytes in states.items()}
+        nbytes_of = states[s]
         nbytes_of |= {"frozen parameters": frozen[s]} if frozen[s] else {}
         nbytes_of |= {"activations": run.activations[s], "context and workspaces": gpu.context + 2 * gpu.workspace}
         return nbytes_of | ({"gathered": gathered[s]} if gathered[s] else {})
+
+    def _held(self, c: Candidate, run: Pipelined, s: int, **bytes_of: float) -> dict[str, float]:
+        """Return the bytes by kind of a stage's states on the GPU, from the bytes of a parameter."""
+        kinds = _by_kind(c, run, s, **bytes_of)
+        return {kind: nbytes for kind, nbytes in kinds.items() if kind not in ON_HOST[c.offload]}
 
     def host(self, c: Candidate) -> float:
         """Return the bytes that a node's memory holds for its GPUs, of the fullest stage.
@@ -166,10 +185,11 @@ class Pricing:
         c: a candidate whose layers can be cut so.
         """
         run, own = self.pipeline(c), self.states
-        states = held(1, c.zero, c.data, weight=own.weight, gradient=own.gradient, state=own.state)
-        each = sum(states[kind] for kind in ON_HOST[c.offload])
         frozen = own.weight / (c.data if c.zero == 3 else 1) if c.offload == "parameters" else 0.0
-        most = max(each * n + frozen * still for n, still in zip(run.parameters, run.frozen, strict=True))
+        bytes_of = {"weight": own.weight, "gradient": own.gradient, "state": own.state}
+        states = [_by_kind(c, run, s, **bytes_of) for s in range(c.pipeline)]
+        on_host = [sum(kinds[kind] for kind in ON_HOST[c.offload]) for kinds in states]
+        most = max(nbytes + frozen * still for nbytes, still in zip(on_host, run.frozen, strict=True))
         return most * min(self.machines.per_node, self.machines.gpus)
 
     def wrapping(self, c: Candidate) -> float:
@@ -180,8 +200,9 @@ class Pricing:
         Programs that make the model on the host or without data, and put only shards on GPUs, do not need so many.
         """
         run = self.pipeline(c)
-        most = max(n + still for n, still in zip(run.parameters, run.frozen, strict=True))
-        return self.states.weight * most * (1 + 1 / c.data)
+        whole = [n + still for n, still in zip(run.parameters, run.frozen, strict=True)]
+        shared = [run.share(s, c.data) + still / c.data for s, still in enumerate(run.frozen)]
+        return self.states.weight * max(n + share for n, share in zip(whole, shared, strict=True))
 
     def fits(self, c: Candidate) -> bool:
         """Return whether the fullest stage's GPUs have enough memory.
@@ -207,13 +228,15 @@ class Pricing:
         s = max(range(c.pipeline), key=lambda s: run.busy[s])
         sums = sum(p.forward_sums + p.backward_sums for p in run.parts[s :: c.pipeline])
         exchange = sum(p.forward_exchange + p.backward_exchange for p in run.parts[s :: c.pipeline])
+        dispatch = sum(p.forward_dispatch + p.backward_dispatch for p in run.parts[s :: c.pipeline])
         whole = run.seconds_without_transfers
         m = run.microbatches
         seconds = Seconds(
-            compute=m * (run.busy[s] - sums - exchange),
+            compute=m * (run.busy[s] - sums - exchange - dispatch),
             bubble=_rest(whole - m * run.busy[s], whole),
             tensor=m * sums,
             context=m * exchange,
+            expert=m * dispatch,
             pipeline=_rest(run.seconds - whole, whole) + self._tied(run),
             data=self._data(c, run),
             host=self._host(c, run),
@@ -249,23 +272,36 @@ class Pricing:
         if c.data == 1:
             return 0.0
         s = max(range(c.pipeline), key=lambda s: run.parameters[s])
-        m, nbytes = run.microbatches, self.states.gradient * run.parameters[s]
+        m, experts = run.microbatches, run.of_experts[s]
+        rest = run.parameters[s] - experts
+
+        def sums(bytes_of: float, times: int = 1, one_ring: bool = False, frozen: int = 0) -> float:
+            """Return the seconds of all-reduces of all parameters, in so many parts."""
+            return times * (
+                self.machines.sums("data", c.grid, bytes_of * (rest + frozen) / times, one_ring)
+                + self._over_equal_experts(c, run, bytes_of * experts / times, one_ring)
+            )
+
         layer = min(1.0, run.largest[s] / max(1, run.parameters[s]))  # share of the traffic at an end
         backward = sum(run.backward[s :: c.pipeline])
         overlap = self.software.overlap if c.pipeline == 1 else self.software.pipeline_overlap
         if c.zero == 0:
-            whole = self.machines.sums("data", c.grid, nbytes)
+            whole = sums(self.states.gradient)
             return self._exposed(whole, backward, whole * layer) if overlap else whole
         if c.zero < 3:
-            half = self.machines.sums("data", c.grid, nbytes) / 2
+            half = sums(self.states.gradient) / 2
             if c.zero == 1:
                 return half + (self._exposed(half, backward, half * layer) if overlap else half)
             return half + self._exposed(m * half, m * backward, half * layer)
         count, one_ring = run.layers[s], not self.software.whole_node
-        half = count * self.machines.sums("data", c.grid, nbytes / count, one_ring) / 2
-        weights = self.states.gathered * (run.parameters[s] + run.frozen[s])
-        gather = count * self.machines.sums("data", c.grid, weights / count, one_ring) / 2
+        half = sums(self.states.gradient, count, one_ring) / 2
+        gather = sums(self.states.gathered, count, one_ring, run.frozen[s]) / 2
         return self._exposed(m * (2 * gather + half), m * run.busy[s], (gather + half) * layer)
+
+    def _over_equal_experts(self, c: Candidate, run: Pipelined, nbytes: float, one_ring: bool) -> float:
+        """Return the seconds of an all-reduce over the ranks of the data axis that have the same experts."""
+        e = run.experts_over
+        return self.machines.sum_over(c.data // e, c.tensor * e, nbytes, one_ring)
 
     def _exposed(self, sending: float, computing: float, least: float) -> float:
         """Return the seconds by which messages lengthen the computing beside which they are sent."""
@@ -285,17 +321,20 @@ class Pricing:
         bandwidth = find_link(self.machines.gpu.host_link).bandwidth
         own, sizes = self.states, run.parameters[s] + run.frozen[s]
         layer = min(1.0, run.largest[s] / max(1, sizes))
-        gradients = own.gradient * run.parameters[s] / (c.data if c.zero >= 2 else 1) / bandwidth
+        trained = run.parameters[s]
+        gradients = own.gradient * (run.share(s, c.data) if c.zero >= 2 else trained) / bandwidth
         if c.offload == "optimizer":
-            weights = own.gathered * run.parameters[s] / (c.data if c.zero >= 1 else 1) / bandwidth
+            weights = own.gathered * (run.share(s, c.data) if c.zero >= 1 else trained) / bandwidth
             return weights + max(gradients - sum(run.backward[s :: c.pipeline]), gradients * layer)
-        weights = own.gathered * sizes / (c.data if c.zero == 3 else 1) / bandwidth
+        shared = run.share(s, c.data) + run.frozen[s] / c.data
+        weights = own.gathered * (shared if c.zero == 3 else sizes) / bandwidth
         m, copies = run.microbatches, 2 * weights + gradients
         return max(m * (copies - run.busy[s]), copies * layer)
 
     def _update(self, c: Candidate, run: Pipelined) -> float:
         gpu = self.machines.gpu
-        own = self.states.update * max(run.parameters) / (c.data if c.zero >= 1 else 1)
+        most = max(run.share(s, c.data) if c.zero >= 1 else run.parameters[s] for s in range(c.pipeline))
+        own = self.states.update * most
         if c.offload != "none":  # by the host, for all GPUs of the node
             return own * min(self.machines.per_node, self.machines.gpus) / HOST_MEMORY
         return own / (gpu.bandwidth * gpu.memory_efficiency)
@@ -317,6 +356,8 @@ class Pricing:
         seconds = lru_cache(None)(lambda nbytes: self.machines.sums("tensor", c.grid, nbytes))
         context = self.layers.ranks_of_a_sequence
         gather = lru_cache(None)(lambda nbytes: self.machines.gather(context, c.tensor, nbytes))
+        over = self.layers.ranks_of_experts
+        dispatch = lru_cache(None)(lambda nbytes: self.machines.all_to_all(over, c.tensor, nbytes))
         parts, begin = [], 0
         held: list[dict[int, int]] = [{} for _ in range(c.pipeline)]
         frozen: list[dict[int, int]] = [{} for _ in range(c.pipeline)]
@@ -324,7 +365,7 @@ class Pricing:
         sizes = self.cut(c.tensor, c.pipeline * c.chunks)
         assert sizes is not None
         for i, size in enumerate(sizes):
-            parts.append(part(costs[begin : begin + size], c.recompute, seconds, gather))
+            parts.append(part(costs[begin : begin + size], c.recompute, seconds, gather, dispatch))
             s = i % c.pipeline
             for layer in known[begin : begin + size]:
                 held[s] |= layer.parameters
@@ -340,9 +381,20 @@ class Pricing:
         m = self.batch // c.data // c.microbatch
         tied = sum(own) - sum(everything.values())
         still = [sum(stage.values()) for stage in frozen]
+        experts = self.layers.of_experts(c.tensor)
+        of_experts = [sum(n for key, n in stage.items() if key in experts) for stage in held]
         return Pipelined(
-            c.pipeline, m, c.chunks, parts, transfers, self.software.blocking, own, still, layers, largest, tied
-        )
+            c.pipeline, m, c.chunks, parts, transfers, self.software.blocking, own, still, layers, largest, tied,
+            of_experts, over,
+        )  # fmt: skip
+
+
+def _by_kind(c: Candidate, run: Pipelined, s: int, **bytes_of: float) -> dict[str, float]:
+    """Return the bytes by kind of a stage's states, from the bytes of a parameter."""
+    experts = run.of_experts[s]
+    rest = held(run.parameters[s] - experts, c.zero, c.data, **bytes_of)
+    theirs = held(experts, c.zero, c.data // run.experts_over, **bytes_of)
+    return {kind: nbytes + theirs[kind] for kind, nbytes in rest.items()}
 
 
 def _rest(seconds: float, of: float) -> float:

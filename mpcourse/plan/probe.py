@@ -113,7 +113,7 @@ class Probe:
     blocks: names of its blocks.
     structures: of the blocks, equal for those that compute alike.
     comm: the communicator of the tensor axis with which the model was made, or None.
-    context: the communicator of the context axis, or None.
+    context, expert: the communicators of the context and the expert axis, or None.
     known: blocks that were run before, by structure and inputs; those that run here are added.
     selective: whether selective recomputation is measured, too.
     """
@@ -126,10 +126,12 @@ class Probe:
         structures: Sequence[Hashable],
         comm: CountingComm | None,
         context: CountingComm | None,
+        expert: CountingComm | None,
         known: dict[Hashable, Known],
         selective: bool,
     ) -> None:
-        self.box, self.model, self.comm, self.context, self.known = box, model, comm, context, known
+        self.box, self.model, self.known = box, model, known
+        self.comm, self.context, self.expert = comm, context, expert
         self.selective = selective
         self.names, self.structures = list(blocks), dict(zip(blocks, structures, strict=True))
         self.runs = 0
@@ -242,7 +244,7 @@ class Probe:
 
     def _clear(self) -> None:
         self.box.reset()
-        for comm in (self.comm, self.context):
+        for comm in (self.comm, self.context, self.expert):
             if comm is not None:
                 comm.sums.clear()
 
@@ -315,6 +317,7 @@ class Probe:
         forward, held, working = seconds(self.box), ledger.used[0] - before, ledger.most[0] - before
         count = flops(self.box)
         forward_sums, exchanged = self._sums(), sum(context)
+        dispatched = () if self.expert is None else tuple(self.expert.sums)
         tensors = [x for x in tree_flatten(out)[0] if isinstance(x, Tensor)]
         output = tree_map(_Like.of, out)
         roots = [x for x in tensors if x.requires_grad]
@@ -324,7 +327,8 @@ class Probe:
             torch.autograd.backward(roots, gradients)
         cost = LayerCost(
             forward, seconds(self.box), held, max(working, ledger.most[0] - before), 0, 0,
-            forward_sums, self._sums(), exchanged + sum(context), again=forward, flops=count + flops(self.box),
+            forward_sums, self._sums(), exchanged + sum(context), dispatched, again=forward,
+            flops=count + flops(self.box),
         )  # fmt: skip
         return Known(cost, output), count
 

@@ -25,6 +25,7 @@ WORDS = {
     "bubble": "bubble",
     "tensor": "messages of the tensor axis",
     "context": "messages of the context axis",
+    "expert": "messages of the expert axis",
     "pipeline": "messages of the pipeline",
     "data": "messages between replicas",
     "host": "copies to and from the host",
@@ -120,6 +121,7 @@ def plan(
     optimizer: str = "adamw",
     gradient: int | None = None,
     context: int = 1,
+    expert: int = 1,
 ) -> Plans:
     """Find the fastest ways to train a model.
 
@@ -136,10 +138,12 @@ def plan(
     gradient: bytes in which a gradient adds up and is sent; None: as many as of a weight.
     context: size of a context axis, whose ranks share the tokens of each example. `make` then also takes its
     communicator, and gathers keys and values with it, as `configured` does.
+    expert: size of an expert axis, whose ranks share the experts of each layer; it divides the data axis. `make` then
+    also takes its communicator, and makes one rank's experts.
     Raises UserError for what is impossible, whatever the memory.
     """
     bytes_of = states(precision, optimizer, gradient)
-    loss, comm = UsualLoss(example.tokens), None
+    loss, comm, experts = UsualLoss(example.tokens), None, None
     if context < 1:
         raise UserError(f"--context {context}: a context axis has 1 rank or more")
     if context > 1:
@@ -147,7 +151,12 @@ def plan(
             raise UserError(f"--context {context} needs tokens, a multiple of {2 * context} in each example")
         example, comm = Input((example.length // context,), True), CountingComm(context)
         make = partial(make, context=comm)
-    layers = Layers(make, example, machines.gpu, comm, loss=loss, blocks=blocks, precision=precision)
+    if expert < 1:
+        raise UserError(f"--expert {expert}: an expert axis has 1 rank or more")
+    if expert > 1:
+        experts = CountingComm(expert)
+        make = partial(make, expert=experts)
+    layers = Layers(make, example, machines.gpu, comm, experts, loss=loss, blocks=blocks, precision=precision)
     return search(Pricing(layers, machines, batch * context, software, bytes_of), asked or Asked(), best)
 
 
@@ -201,8 +210,8 @@ def _why(first: Plan, second: Plan) -> str:
 
 def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Candidate]:
     machines, layers = pricing.machines, pricing.layers
-    context = layers.ranks_of_a_sequence
-    _check(machines, asked, context)
+    context, expert = layers.ranks_of_a_sequence, layers.ranks_of_experts
+    _check(machines, asked, context, expert)
     for tensor in [asked.tensor] if asked.tensor else divisors(math.gcd(machines.gpus, machines.per_node)):
         try:
             count = len(layers.parts(tensor, 1))
@@ -211,7 +220,7 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
             continue
         for pipeline in [asked.pipeline] if asked.pipeline else divisors(machines.gpus // tensor):
             data, over = divmod(machines.gpus // tensor, pipeline)
-            if over or not data or pipeline > count or data % context or pricing.batch % data:
+            if over or not data or pipeline > count or data % context or data % expert or pricing.batch % data:
                 continue
             if asked.data and data != asked.data * context:
                 continue
@@ -231,7 +240,7 @@ def _all(pricing: Pricing, asked: Asked, refused: dict[int, str]) -> Iterator[Ca
                     break  # larger micro-batches would not fit either
 
 
-def _check(machines: Machines, asked: Asked, context: int) -> None:
+def _check(machines: Machines, asked: Asked, context: int, expert: int) -> None:
     if asked.offload not in OFFLOADS:
         raise UserError(f"--offload {asked.offload}: choose from {', '.join(OFFLOADS)}")
     for axis in ("data", "pipeline", "tensor"):
@@ -240,6 +249,8 @@ def _check(machines: Machines, asked: Asked, context: int) -> None:
             raise UserError(f"--{axis} {size} does not divide {machines.gpus} GPUs: no grid has it")
     if machines.gpus % context:
         raise UserError(f"--context {context} does not divide {machines.gpus} GPUs: no grid has it")
+    if machines.gpus % expert or (asked.data and asked.data * context % expert):
+        raise UserError(f"--expert {expert} does not divide {'the data axis' if asked.data else machines.gpus}")
     given = {axis: size for axis in ("data", "pipeline", "tensor") if (size := getattr(asked, axis))}
     complete = len(given) == 3
     given |= {"context": context} if context > 1 else {}

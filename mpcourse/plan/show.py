@@ -53,6 +53,8 @@ def show(plans: Plans, machines: Machines) -> None:
         if plans.best[0].host:
             of_node = f"The memory of each node holds {size(round(plans.best[0].host))} for the fastest"
             out.print(f"{of_node}, which its processors update at {HOST_MEMORY / 1e9:.0f} GB/s.", soft_wrap=True)
+        if plans.best[0].seconds.expert:
+            out.print("Experts get equally many tokens here: others would wait for a busier one.", soft_wrap=True)
         out.print(error(plans, machines), soft_wrap=True)
         for line in why(plans.best):
             out.print(line, soft_wrap=True)

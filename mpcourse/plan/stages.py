@@ -16,6 +16,7 @@ class Part:
     backward: seconds of computing, with what is computed again.
     forward_sums, backward_sums: seconds of the tensor axis's all-reduces in them.
     forward_exchange, backward_exchange: seconds to gather the context axis's keys and values, and to scatter gradients.
+    forward_dispatch, backward_dispatch: seconds of the expert axis's all-to-alls in them.
     held: bytes that a micro-batch in flight keeps here.
     working: further bytes at the fullest moment.
     output: bytes that go to the next part.
@@ -28,6 +29,8 @@ class Part:
     backward_sums: float
     forward_exchange: float
     backward_exchange: float
+    forward_dispatch: float
+    backward_dispatch: float
     held: int
     working: int
     output: int
@@ -62,7 +65,11 @@ def cut_equally(structures: Sequence[Hashable], parts: int) -> list[int] | None:
 
 
 def part(
-    costs: Sequence[LayerCost], recompute: str, seconds: Callable[[int], float], gather: Callable[[int], float]
+    costs: Sequence[LayerCost],
+    recompute: str,
+    seconds: Callable[[int], float],
+    gather: Callable[[int], float],
+    dispatch: Callable[[int], float],
 ) -> Part:
     """Return what consecutive layers cost together.
 
@@ -71,16 +78,19 @@ def part(
     when backward reaches it.
     seconds: takes bytes, returns the seconds of an all-reduce of so many along the tensor axis.
     gather: takes bytes, returns the seconds of an all-gather along the context axis that leaves so many on each rank.
+    dispatch: takes bytes, returns the seconds of an all-to-all along the expert axis of so many on each rank.
     """
     full = recompute == "full"
     forward, sums = sum(c.forward for c in costs), sum(seconds(n) for c in costs for n in c.forward_sums)
     backward_sums = sum(seconds(n) for c in costs for n in c.backward_sums)
     exchange = sum(gather(c.exchanged) for c in costs)
+    dispatched = sum(dispatch(n) for c in costs for n in c.dispatched)
     kept = [_kept(c, recompute) for c in costs]
     if full:
         backward_sums += sum(seconds(n) for c in costs if c.again for n in c.forward_sums)
     return Part(
         forward, sum(k.backward for k in kept), sums, backward_sums, exchange, 2 * exchange if full else exchange,
+        dispatched, 2 * dispatched if full else dispatched,
         sum(k.held for k in kept), max(k.working for k in kept), costs[-1].output, sum(c.flops for c in costs),
     )  # fmt: skip
 

@@ -95,6 +95,12 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of --model: N GPUs share each sequence, and gather keys and values (1)",
     )
+    parser.add_argument(
+        "--expert",
+        type=int,
+        metavar="N",
+        help="of --model: N GPUs of the data axis share the experts of each layer (1)",
+    )
     parser.add_argument("--microbatch", type=int, metavar="N", help="only micro-batches of so many examples")
     parser.add_argument("--recompute", metavar="NAME", help="only this kind of recomputation: none, selective, full")
     parser.add_argument("--zero", type=int, metavar="N", help="only this stage of ZeRO, 0 to 3")

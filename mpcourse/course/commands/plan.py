@@ -23,6 +23,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--lora is for --model: in a model of your own, freeze parameters and add adapters yourself")
     if options.maker is not None and options.context is not None:
         raise UserError("--context is for --model: a model of your own would have to gather keys and values itself")
+    if options.expert is not None:
+        _check_experts(options)
     if sum(given is not None for given in (options.length, options.input, options.inputs)) > 1:
         raise UserError("--length is for tokens, --input for floats, --inputs for what a function makes: give one")
     make, example = _named(options) if options.maker is None else (find_maker(options.maker), _example(options))
@@ -36,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
         make, machines, options.batch, example, asked,
         blocks=options.blocks, precision=options.precision, optimizer=options.optimizer,
         gradient=_gradient(options.gradients), context=1 if options.context is None else options.context,
+        expert=1 if options.expert is None else options.expert,
     )  # fmt: skip
     if options.json:
         record = {
@@ -48,6 +51,18 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(plans, machines)
     return 1 if plans.smallest else 0
+
+
+def _check_experts(options: argparse.Namespace) -> None:
+    if options.maker is not None:
+        raise UserError("--expert is for --model: a model of your own would have to send tokens to experts itself")
+    experts = read(options.model).experts
+    if not experts:
+        raise UserError(f"--expert {options.expert}: {options.model} has no experts")
+    if options.expert > 0 and experts % options.expert:
+        raise UserError(f"--expert {options.expert} does not divide the {experts} experts of {options.model}")
+    if options.lora:
+        raise UserError("--expert and --lora: adapters are not known along the expert axis")
 
 
 def _gradient(name: str | None) -> int | None:
