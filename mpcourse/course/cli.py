@@ -90,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         choices=NAMES,
         help="allreduce: sums by hand against MPI's and gloo's; context: ring attention against torch's over ranks; "
         "course: what a learner waits for; crossovers: which sum by hand is best from which size on; data-parallel: "
-        "ours against torch's DDP over ranks; pipeline: ours against torch's over ranks; scaling: training over 1, 2, "
+        "ours against torch's DDP over ranks; experts: a mixture of experts against torch's all-to-alls over ranks; "
+        "pipeline: ours against torch's over ranks; scaling: training over 1, 2, "
         "... ranks and threads; setup: how long `make setup` and `make lab` take; tensor: a transformer's layers cut "
         "by hand against torch's parallelize_module over ranks; twins: ours against torch's own ways to train over "
         "ranks; two-hosts: a rank on each of two hosts against both on one; virtual: what virtual GPUs cost; "
@@ -204,6 +205,7 @@ def _bench(options: argparse.Namespace) -> int:
         "context",
         "crossovers",
         "data-parallel",
+        "experts",
         "pipeline",
         "scaling",
         "tensor",

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 # Each is a function of a module of its own, both called so, with _ for -.
 NAMES = (
-    *("allreduce", "context", "course", "crossovers", "data-parallel", "pipeline", "scaling"),
+    *("allreduce", "context", "course", "crossovers", "data-parallel", "experts", "pipeline", "scaling"),
     *("setup", "tensor", "twins", "two-hosts", "virtual", "zero"),
 )
 
