@@ -35,6 +35,7 @@ def result(side: str, layer: Mixture, x: Tensor) -> Tensor:
 
 def _by_torch(layer: Mixture, x: Tensor) -> Tensor:
     size, group = dist.get_world_size(), dist.group.WORLD
+    assert group is not None
     routing = route(layer.router(x), layer.k)
     chosen = routing.chosen.flatten()
     order, counts = chosen.argsort(stable=True), torch.bincount(chosen, minlength=layer.number)
