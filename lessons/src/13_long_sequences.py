@@ -3,8 +3,8 @@
 #
 # **What if the sequence does not fit?** About 55 minutes to read, and 115 for its exercises.
 #
-# In 2024 Zilin Zhu measured attention over eight GPUs, which share the tokens of one long sequence [1]. With plain
-# **ring attention**, eight H800s ran the forward pass at 52 % of the ideal, which is eight times the speed of one GPU.
+# In 2024 Zilin Zhu measured attention over eight GPUs, which share the tokens of one long sequence [1]. The ideal is
+# eight times the speed of one GPU. With plain **ring attention**, eight H800s reached 52 % of it in the forward pass.
 # With another division of the tokens, called **zigzag**, they reached 85 %. The GPUs, the links, the number of tokens
 # and the result are the same. Where did the other half go?
 #
@@ -65,14 +65,14 @@ torch.set_num_threads(1)
 # of two blocks.
 #
 # For each query, a block returns two things: its own result, and the logarithm of its own Σ e^s, which we call **lse**
-# (log of the sum of exponentials). Let two blocks have the results o₁ and o₂, with a = lse₁ and b = lse₂. Block 2
-# holds the share e^b / (e^a + e^b) of the total weight. So the merged result is
+# (log of the sum of exponentials). Let two blocks have the results o₁ and o₂, with a = lse₁ and b = lse₂. Block 2 holds
+# the share e^b / (e^a + e^b) of the total weight. So the merged result is
 #
 # o = o₁ + (o₂ - o₁) · sigmoid(b - a), with lse = log(e^a + e^b).
 #
-# This is the **online softmax** [2]. The sigmoid depends only on the difference of a and b, so it does not overflow
-# when the scores are large. `torch.logaddexp` computes the new lse without overflow. FlashAttention [3] uses the same
-# method inside one GPU. We merge the blocks in random order, because the order does not matter.
+# This is the **online softmax** [2]. The sigmoid lies between 0 and 1, and takes only b - a, so we never compute e^a or
+# e^b, which could overflow. `torch.logaddexp` computes the new lse without overflow. FlashAttention [3] uses the same
+# method inside one GPU. The order of merging does not matter. To show this, the cell merges the blocks in random order.
 
 # %%
 torch.manual_seed(0)
@@ -89,9 +89,9 @@ for size in (96, 32, 5):
 # %% [markdown]
 # The largest lse is far above 709, beyond which exp overflows in float64, and the results still agree.
 #
-# Now consider the backward pass. Let lse be that of all keys. Then w = e^(s - lse) is a key's weight in the whole
-# softmax, so a block computes its weights without the other blocks. Let o be the result, and g its gradient. The
-# gradient of the score of key j is
+# Now consider the backward pass. Let lse now be the logarithm of Σ e^s over all keys, which the forward pass has saved.
+# Then w = e^(s - lse) is a key's weight in the whole softmax, so a block computes its weights without the other blocks.
+# Let o be the result, and g its gradient. The gradient of the score of key j is
 #
 # w_j (g · v_j - Σ_i w_i g · v_i).
 #
@@ -157,14 +157,14 @@ assert sent_backward == 3 * sent
 # the others. The gradients of keys and values must come to the rank that has these keys. They travel behind the keys:
 # each rank adds its own part, and passes the sum on. So 2 n bytes travel p - 1 times.
 #
-# If keys and values have 16 bits, a rank sends three times as many bytes in the backward pass, because their gradients
-# travel in float32.
+# If keys and values have 16 bits, a rank sends 3 (p - 1) n bytes in the backward pass: n for keys and values, and 2 n
+# for their gradients, which travel in float32.
 #
 # </details>
 #
 # Short documents are often packed into one long sequence. A token then sees only tokens of its own document. Every rank
-# knows the document of each token, so it can make the mask for its queries and for keys of any rank. (Our code
-# computes masked blocks in full, and without the flash kernel.)
+# knows the document of each token, so it can make the mask for its queries and for keys of any rank. (Our code computes
+# masked blocks in full, and without the flash kernel.)
 
 # %%
 documents = torch.tensor([0] * 30 + [1] * 50 + [-1] * 16)  # -1 is padding
@@ -209,9 +209,9 @@ print(f"mean of the two means {sum(means) / 2:.4f}")
 # %% [markdown]
 # ## Where the other half goes
 #
-# In a language model, a query sees no later key. So about half of all pairs need not be computed, and each rank can
-# leave out the keys that none of its queries may see. So far, rank 0 had the first tokens, rank 1 the next ones, and so
-# on. This division is called contiguous.
+# In a language model, a query sees no later key (a causal mask). So about half of all pairs of a query and a key need
+# not be computed, and each rank can leave out the keys that none of its queries may see. So far, rank 0 had the first
+# tokens, rank 1 the next ones, and so on. This division is called contiguous.
 #
 # **Predict first.** Which rank finishes last? How fast are 8 ranks, compared with 8 ranks that share the work equally?
 
@@ -228,11 +228,12 @@ assert abs(causal_share("contiguous", 8, 65536) - 8 / 15) < 1e-3
 # %% [markdown]
 # <details><summary>Why</summary>
 #
-# The last rank has half a square of pairs with its own keys, and a whole square with the keys of each of the p - 1
-# other ranks: p - 1/2 squares. All ranks together have p²/2 squares, so an equal division gives p/2 to each. The ratio
-# is p / (2p - 1). With 8 ranks it is 53.3 %. Zhu measured 52.1 % in the forward pass. This is the other half. (With
-# the backward pass, the table has 53.9 %. The ratio counts pairs, but kernels compute whole squares at a higher speed
-# than squares with a causal mask.)
+# Call all pairs of one rank's queries and one rank's keys a square. The last rank has half a square with its own keys,
+# and a whole square with the keys of each of the p - 1 other ranks: p - 1/2 squares. All ranks together have p²/2
+# squares, so an equal division gives p/2 to each. The ratio is p / (2p - 1). With 8 ranks it is 53.3 %. Zhu measured
+# 52.1 % in the forward pass. This is the other half. (With the backward pass, the table has 53.9 %, a little more than
+# 53.3 %. This is possible, because kernels compute whole squares at a higher speed than squares with a causal mask, and
+# the ratio counts only pairs.)
 #
 # </details>
 #
@@ -299,9 +300,10 @@ plot.sliders(try_it, ranks=[2, 3, 4, 6, 8], layout=["contiguous", "zigzag"])
 
 # %% [markdown]
 # How much of the ideal is left on real GPUs? We predict all rows of the first half of the published table with virtual
-# GPUs. (The second half is for functions that take packed documents.) Eight times as many tokens have 64 times as many
-# pairs, and eight GPUs share them. So the ideal time is 8 times that of one GPU with 8192 tokens. Nothing was fitted to
-# this table. (The published table does not say which version of FlashAttention was used.)
+# GPUs. (The second half is for functions that take packed documents.) Each of the eight GPUs has 8192 tokens. The whole
+# sequence has 64 times as many pairs as these 8192 tokens have alone, and eight GPUs share them. So the ideal time is 8
+# times that of one GPU with 8192 tokens. Nothing was fitted to this table. (The published table does not say which
+# version of FlashAttention was used.)
 
 # %%
 GPUS = {"H800": ("H100-SXM", H800), "A100": ("A100-SXM4", "NVLink 3")}
@@ -357,10 +359,9 @@ stripes = [(f - row.forward, b - row.both) for row, (f, b) in reached.items() if
 assert all(10.5 < f < 15.5 and 4 < b < 5 for f, b in stripes)
 
 # %% [markdown]
-# The predictions of contiguous and zigzag are within 4 points. We predict that striped is almost as fast as zigzag,
-# but its measured forward pass is 11 to 15 points below our prediction. We can only guess why: its kernels have a
-# causal mask in every step, and may lose more by this than our model says. Most of zigzag's loss in the forward pass
-# comes from merging, which reads and writes results in float32 after each step.
+# The predictions of contiguous and zigzag are within 4 points. We predict that striped is almost as fast as zigzag, but
+# its measured forward pass is 11 to 15 points below our prediction. We can only guess why: its kernels have a causal
+# mask in every step, and may lose more by this than our model says.
 #
 # ## When messages take no time
 #
@@ -413,13 +414,13 @@ assert 1.1 < backward[0] / backward[1] < 1.16
 
 # %% [markdown]
 # The paper divides by the peak of 312 TFLOP/s. It multiplies the result by six, because a GPU holds six blocks: its
-# queries, keys and values, the keys and values that arrive, and the result. So its table prints 6.2 and 149.5 thousand
-# tokens.
+# queries, keys and values, the keys and values that arrive, and the result. This gives the 6.2 and 149.5 thousand
+# tokens of its table, to 1 %.
 #
-# Our virtual A100s are slower than their peak. So InfiniBand's messages are already hidden with about 17 000 tokens,
-# if there is no mask. With a causal mask we need twice as many. With a causal mask and Llama 3's 8 heads of keys,
-# 8192 tokens are enough. In the backward pass, messages cost more: with 16 384 tokens and no mask, it takes 13 % longer
-# than with free messages.
+# Our virtual A100s are slower than their peak, most of all with short blocks. So NVLink hides its messages with all
+# lengths here, and InfiniBand with about 17 000 tokens or more, if there is no mask. With a causal mask we need twice
+# as many. With a causal mask and Llama 3's 8 heads of keys, 8192 tokens are enough. In the backward pass, InfiniBand's
+# messages cost more: with 16 384 tokens and no mask, it takes about 13 % longer than with free messages.
 #
 # ## Two other ways
 #
@@ -429,7 +430,8 @@ assert 1.1 < backward[0] / backward[1] < 1.16
 #   one kernel for the keys of each rank.)
 # - **By heads** (DeepSpeed Ulysses [7]). An all-to-all gives each rank all tokens of some heads, and another one brings
 #   the results back. Each rank sends (p - 1) / p of its queries, keys, values and results. Each rank has whole heads,
-#   so p must divide the number of heads.
+#   so p must divide the number of heads of queries. If there are fewer heads of keys than ranks, each of them is sent
+#   to several ranks.
 #
 # **Predict first.** Llama 3 8B has 32 heads of queries and 8 of keys and values. On 8 ranks, which of the three ways
 # sends the fewest bytes? And on 2 ranks? Which way is impossible on 64 ranks?
@@ -457,12 +459,11 @@ torch.backends.cuda.enable_cudnn_sdp(True)
 # of them on many ranks. On 2 ranks, attention by heads sends the most, because it also sends queries and results, which
 # have four times as many heads.
 #
-# On 64 ranks, attention by heads is impossible, because there are 32 heads. With 16 or 32 ranks, each head of keys and
-# values goes to several ranks.
+# On 64 ranks, attention by heads is impossible, because there are 32 heads.
 #
-# Attention by heads is also faster here, mainly because it can use another kernel. On the H800, PyTorch chooses
-# cuDNN's. Without it, attention by heads takes 51 ms, and the ring 56 ms, because attention by heads merges no results
-# of blocks and adds up no gradients of blocks.
+# Attention by heads is also faster here. On the H800, the main cause is the kernel: for attention by heads, PyTorch
+# chooses cuDNN's. Our ring calls the flash kernel, which also returns the lse. Without cuDNN's kernel, attention by
+# heads takes 51 ms, and the ring 56 ms. (Attention by heads has no blocks to merge.)
 #
 # </details>
 #
@@ -476,12 +477,12 @@ torch.backends.cuda.enable_cudnn_sdp(True)
 #
 # ## How long a sequence fits
 #
-# With context parallelism, all activations are divided by p. The paper of ring attention lists the longest sequences
-# that fit [4]. There, the weights, gradients and optimizer states are divided among all GPUs (ZeRO-3, lesson 10), and
-# each layer is recomputed. We predict the length from three terms:
+# With the ring, each GPU holds a p-th of all activations. The paper of ring attention lists the longest sequences that
+# fit [4]. There, the weights, gradients and optimizer states are divided among all GPUs (ZeRO-3, lesson 10), and each
+# layer is recomputed. We predict the length from three terms:
 #
 # - 16 bytes for each parameter, divided by the number of GPUs;
-# - 2 L h + 34 h bytes for each token of a rank: the inputs of L layers, and all activations of one layer;
+# - 2 L h + 34 h bytes for each token of a rank: the inputs of L layers, and all activations of one layer (lesson 03);
 # - 8 bytes for each logit, with a vocabulary of 32 000.
 
 # %%
@@ -499,8 +500,8 @@ for row in RING_TABLE_3:
 assert all(row.ring == row.gpus * row.blockwise for row in RING_TABLE_3)
 
 # %% [markdown]
-# In all six rows, a sequence that p GPUs share is exactly p times as long as one that each GPU computes by itself, with
-# blockwise attention. Without sharing the sequence, our three terms predict between half and four times the published
+# In all six published rows, p GPUs with ring attention reach exactly p times the length that one GPU reaches with
+# attention in blocks. Without sharing the sequence, our three terms predict between half and four times the published
 # length. Memory alone does not explain the published lengths. With 7 billion parameters, going from 8 to 32 GPUs frees
 # 10 GB on each GPU, an eighth of its memory, but the published length grows by a factor of 4.
 #
@@ -531,12 +532,13 @@ assert all(1.2 < each < 1.35 for each in small) and all(1.6 < each < 1.8 for eac
 assert 0.85 < ratios["contiguous"][1] < 0.93 and all(0.95 < each < 1.05 for each in ratios["contiguous"][2:])
 
 # %% [markdown]
-# With zigzag, we predict too much for all rows. Two reasons are known. These H100s were limited to 500 W, and ours have
-# 700 W. Their memory has 2.4 TB/s, and ours 3.35 TB/s. (On the other hand, they computed linear layers in float8.)
+# With zigzag, our predicted rates are too high in all four rows. Two reasons are known, but not how much each explains.
+# These H100s were limited to 500 W, and ours have 700 W. Their memory has 2.4 TB/s, and ours 3.35 TB/s. (On the other
+# hand, they computed linear layers in float8.)
 #
 # With context axes of 4 and 8, the prediction is 1.7 times the measured rate. The report says neither how the tokens
-# were divided nor how keys and values were exchanged. A contiguous division would explain these two rows, but with an
-# axis of 2 it would be slower than what was measured. So this is only a guess.
+# were divided nor how keys and values were exchanged. With a contiguous division, we would predict these two rows well,
+# but too low a rate with an axis of 2. So this does not explain the table.
 #
 # ## On real ranks
 #
@@ -593,12 +595,12 @@ for step in range(31):
 #     dist.all_reduce(parameter.grad)
 # ```
 #
-# `buffers` must contain everything that depends on the position: without `positions = torch.arange(length)`, or the
-# tables of rotary embeddings, the result is wrong without an error. PyTorch's source calls this function a legacy API,
-# and says that it will be deprecated.
+# `buffers` must contain every tensor that depends on the position, such as `positions` or the tables of rotary
+# embeddings. If one is missing, PyTorch may raise no error, and the result is wrong. PyTorch's source calls this
+# function a legacy API, and says that it will be deprecated.
 #
-# In PyTorch 2.13 this needs CUDA's kernels. The functions that it calls also run on the CPU, if we pass them the CPU's
-# kernel. (Their names begin with an underscore: they may change.)
+# In PyTorch 2.13, `context_parallel` needs CUDA's kernels. The functions that it calls also run on the CPU, if we pass
+# them the CPU's kernel. (Their names begin with an underscore: they may change.)
 
 # %% tags=["nbval-ignore-output"]
 # %%writefile scratch/ring.py
@@ -705,15 +707,15 @@ print("2. linear layers: 24 h² a token; attention: 4 s h / 2 a token; equal at 
 #   computed block by block.
 # - In a ring of p ranks, a rank sends its keys and values p - 1 times in the forward pass. It sends twice as many bytes
 #   in the backward pass, and three times as many with 16 bits. The result equals that of one process.
-# - With contiguous tokens and a causal mask, counting pairs gives p / (2p - 1) of an equal division, 53 % on eight
-#   GPUs. With zigzag, all ranks have equally many pairs in each step. We predicted 8 of 12 published figures to within
-#   4 points, and striped attention 4 to 15 points too fast.
+# - With contiguous tokens and a causal mask, the ranks reach at most p / (2p - 1) of the speed of an equal division: 53
+#   % on eight GPUs. With zigzag, all ranks have equally many pairs in each step. We predicted 8 of 12 published figures
+#   to within 4 points, and striped attention 4 to 15 points too fast.
 # - Without a causal mask, computation hides the messages of the forward pass if each GPU has at least about F / B
-#   tokens. A causal mask doubles this bound, and grouped heads divide it.
-# - p GPUs hold a sequence p times as long. With 32 768 tokens on each of eight GPUs, our prediction is 1.7 times as
-#   fast as torchtitan's measurement.
+#   tokens. A causal mask doubles this bound. If each head of keys serves g heads of queries, the bound is a g-th.
+# - p GPUs hold a sequence p times as long. With 32 768 tokens on each GPU, our predictions are 1.2 to 1.8 times as fast
+#   as torchtitan's measurements.
 # - Gathering the keys sends as many bytes as the ring, but no computation hides them. On many ranks, attention by heads
-#   sends the fewest bytes. It needs at least as many heads as ranks.
+#   sends the fewest bytes. The number of ranks must divide the number of heads.
 # - PyTorch's `context_parallel` gathers keys and values, or sends them round a ring. The results and gradients of this
 #   ring have the same sums of squares as ours.
 #
