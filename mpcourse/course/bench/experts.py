@@ -30,7 +30,7 @@ class ExpertsCase(NamedTuple):
 
 EXPERTS = 8
 CASES = (
-    ExpertsCase(128, 64, 256, 1, 20, 5),
+    ExpertsCase(128, 64, 256, 1, 20, 5, 1.5),
     ExpertsCase(1024, 128, 512, 2, 5, 5),
     ExpertsCase(2048, 512, 2048, 2, 1, 5),  # almost all of the time goes to the experts, which are the same
 )
