@@ -3,7 +3,6 @@
 # Arthur Douillard and others, DiLoCo, 2023, https://arxiv.org/abs/2311.08105, as others quote it: a transformer of
 # 150 million parameters, 8 replicas, 500 inner steps. Table 2: perplexity on the validation text. The names are ours.
 DILOCO = {"one replica": 16.23, "8 times the batch": 15.30, "DiLoCo": 15.02, "8 times the steps": 14.72}
-DILOCO_REPLICAS = {1: 16.23, 4: 15.18, 8: 15.02, 16: 14.91, 64: 14.96}  # table 3: by the number of replicas
 
 # Arthur Douillard and others, Streaming DiLoCo, 2025, https://arxiv.org/abs/2501.18512, as others quote it: the
 # bandwidth (Gbit/s) with which a replica computes for so many percent of the time, found by a simulation. By the

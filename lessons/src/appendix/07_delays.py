@@ -112,9 +112,9 @@ assert round(plain - 20) == 12 and buffered < 1.1 * 20
 
 # %% [markdown]
 # The all-reduce takes 3/2 x 0.89 MB / 118 MB/s = 11.3 ms, plus some latency. If it begins after the computation, a step
-# takes 32 ms. With double buffering, it overlaps with the next computation, so a step takes little more than 20 ms. The
-# all-reduces of lesson 06's buckets also overlap with computation, in the same step and without staleness, but nothing
-# hides the last of them.
+# takes 32 ms. With double buffering, it overlaps with the next computation, so a step takes little more than 20 ms.
+# Lesson 06's buckets also overlap all-reduces with computation, without staleness. But the ranks wait for the last
+# bucket.
 #
 # What does double buffering cost? We trained eight ranks on the digits with and without it, with 40 seeds at each of
 # three learning rates.

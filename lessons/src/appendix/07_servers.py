@@ -121,8 +121,8 @@ assert in_use[4] < 0.3 < 0.5 < in_use[3]
 # ranks wait for it.
 #
 # With equal cuts, two servers are faster than one. Five are slower than four, although each server's link is in use for
-# less than 30 % of the time. A message needs the links of its sender and of its receiver at once. The more servers
-# there are, the more often one of these two links is busy with another message.
+# less than 30 % of the time. A message needs the links of its sender and of its receiver at once. With more servers,
+# one of these two links is more often busy with another message.
 #
 # </details>
 #
