@@ -113,6 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     add_schedule(
         command("schedule", _schedule, "A pipeline's schedule: what each stage does and when, and its bubble.")
     )
+    traced = command("trace", _trace, "Where a step's time goes, from torch.profiler's traces of several ranks.")
+    traced.add_argument("files", nargs="+", metavar="FILE", help="a rank's trace each: JSON, or .json.gz")
+    traced.add_argument("--json", action="store_true", help="as JSON, in seconds")
     made = command("init", _init, "Make a folder with the course for a learner; no clone is needed.")
     made.add_argument("folder", metavar="DIR", type=Path, help="empty, or not there yet")
     command("update", _update, "Bring what a newer mpcourse has into a learner's folder. What you wrote is kept.")
@@ -247,6 +250,12 @@ def _predict(options: argparse.Namespace) -> int:
     else:
         show(prediction)
     return 0 if prediction.fits else 1
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from mpcourse.course.commands.trace import run
+
+    return run(options)
 
 
 def _plan(options: argparse.Namespace) -> int:
