@@ -5,7 +5,7 @@
 
 import gzip
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from statistics import median
 
 from mpcourse.common.errors import UserError
 
-Spans = list[tuple[float, float]]  # (begin, end), in order, none of which overlaps another
+Spans = list[tuple[float, float]]  # (begin, end), in order, without overlaps
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of what runs on a GPU
 NOT_COMPUTING = ("c10d::", "gloo:", "nccl:", "record_param_comms", "ProfilerStep#")
 SHORT_GAP = 100e-6  # between two kernels; longer ones have another cause than the time of a launch
@@ -96,7 +96,7 @@ def read_rank(file: str | Path, number: int = 0) -> RankTrace:
 
 
 def merged(spans: Iterable[tuple[float, float]]) -> Spans:
-    """Return spans in order, of which no two overlap, for spans in any order.
+    """Return spans in order and without overlaps, for spans in any order.
 
     spans: (begin, end).
     """
@@ -208,7 +208,7 @@ def explain(traces: Sequence[RankTrace]) -> Explained:
     traces = sorted(traces, key=lambda t: t.rank)
     ranks = [t.rank for t in traces]
     if not traces or len(set(ranks)) < len(ranks):
-        raise UserError(f"one trace of each rank is needed, and these are of ranks {ranks}")
+        raise UserError(f"one trace of each rank is needed: got ranks {ranks}")
     if len({t.on_gpu for t in traces}) > 1:
         raise UserError("some traces have kernels of GPUs, and others have none: record all ranks alike")
     groups = _matched(traces)
@@ -223,7 +223,8 @@ def explain(traces: Sequence[RankTrace]) -> Explained:
             comes[i][c] = min(max(begins[last] + clocks[i], c.begin), c.end)
             late[i].append((traces[last].rank, c.begin, comes[i][c]))
     steps = max(1, min(t.steps for t in traces))
-    shares, waits = [], Counter[int]()
+    shares: list[Share] = []
+    waits: dict[int, float] = defaultdict(float)
     for i, trace in enumerate(traces):
         talking = merged((c.begin, c.end) for c in trace.collectives)
         talking = within(talking, trace.begin, trace.end)
@@ -247,7 +248,7 @@ def explain(traces: Sequence[RankTrace]) -> Explained:
 
 def _matched(traces: Sequence[RankTrace]) -> list[list[Collective]]:
     """Return, for each collective that all ranks have, what it is on each of them."""
-    by_name = [defaultdict(list) for _ in traces]
+    by_name: list[dict[str, list[Collective]]] = [defaultdict(list) for _ in traces]
     for found, trace in zip(by_name, traces, strict=True):
         for c in trace.collectives:
             found[c.name].append(c)

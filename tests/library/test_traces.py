@@ -145,7 +145,7 @@ def test_what_is_no_trace_is_one_line(tmp_path, cli, content, says):
 
 def test_two_traces_of_one_rank_and_mixed_traces_are_refused(tmp_path):
     one = two_ranks(tmp_path)[0]
-    with pytest.raises(UserError, match=r"one trace of each rank is needed, and these are of ranks \[0, 0\]"):
+    with pytest.raises(UserError, match=r"one trace of each rank is needed: got ranks \[0, 0\]"):
         explain([read_rank(one), read_rank(one)])
     on_cpu = write(tmp_path, 1, [step(0, 0, 1) | {"cat": "cpu_op", "name": "aten::mm"}])
     with pytest.raises(UserError, match="record all ranks alike"):
