@@ -7,13 +7,16 @@ interval = best(save=30, between=between)
 print(f"a checkpoint every {interval / 60:.0f} minutes loses {lost(interval, 30, 300, between):.1%} of the time")
 """
 
+from mpcourse.resilience.checkpoints import Checkpoints, Loaded
 from mpcourse.resilience.corruption import differing_replicas, fingerprint, flip, replay
 from mpcourse.resilience.interval import Done, best, daly, failures, lost, simulate, time_between_failures, young
 from mpcourse.resilience.sampler import StepSampler
 from mpcourse.resilience.stragglers import stragglers
 
 __all__ = [
+    "Checkpoints",
     "Done",
+    "Loaded",
     "StepSampler",
     "best",
     "daly",
