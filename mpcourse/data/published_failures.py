@@ -17,7 +17,7 @@ class Cause(NamedTuple):
 
 # Llama team, The Llama 3 Herd of Models, 2024, table 5, https://arxiv.org/abs/2407.21783, as Glenn Lockwood quotes it
 # in full (https://glennklockwood.com/garden/component-reliability): 54 days of training on 16 384 H100, 8 in a node.
-# There were 466 interruptions, 47 of them planned. The text says that 58.7 % of the others are of GPUs.
+# There were 466 interruptions, 47 of them planned. The text counts 58.7 % of the others as failures of GPUs.
 LLAMA_3_DAYS, LLAMA_3_GPUS, LLAMA_3_UNPLANNED, LLAMA_3_OF_GPUS = 54, 16_384, 419, 58.7
 LLAMA_3 = (
     Cause("faulty GPU", "GPU", 148, 30.1),
