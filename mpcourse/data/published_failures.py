@@ -6,12 +6,12 @@ from typing import NamedTuple
 class Cause(NamedTuple):
     """A row of Llama 3's table 5.
 
-    component: what failed. category: of the component. count: interruptions. percent: of all, as printed.
+    component: what failed. category: of the component. times: interruptions. percent: of all, as printed.
     """
 
     component: str
     category: str
-    count: int
+    times: int
     percent: float
 
 

@@ -31,13 +31,13 @@ LLAMA_3 = LLAMA_3_DAYS * 24 * 3600 / LLAMA_3_UNPLANNED  # seconds between two un
 
 def test_one_percentage_of_llama_3s_table_contradicts_its_counts():
     """The counts add up to 419. The text's 58.7 % is the sum of the printed percentages, and has the same mistake."""
-    assert sum(cause.count for cause in CAUSES) == LLAMA_3_UNPLANNED
-    wrong = [c for c in CAUSES if abs(100 * c.count / LLAMA_3_UNPLANNED - c.percent) > 0.051]
+    assert sum(cause.times for cause in CAUSES) == LLAMA_3_UNPLANNED
+    wrong = [c for c in CAUSES if abs(100 * c.times / LLAMA_3_UNPLANNED - c.percent) > 0.051]
     assert [(c.component, c.percent) for c in wrong] == [("faulty GPU", 30.1)]
     assert round(100 * 148 / LLAMA_3_UNPLANNED, 1) == 35.3
     of_gpus = [c for c in CAUSES if c.category == "GPU"]
     assert round(sum(c.percent for c in of_gpus), 1) == LLAMA_3_OF_GPUS
-    assert round(100 * sum(c.count for c in of_gpus) / LLAMA_3_UNPLANNED, 1) == 64.0
+    assert round(100 * sum(c.times for c in of_gpus) / LLAMA_3_UNPLANNED, 1) == 64.0
 
 
 def test_llama_3s_rate_of_failures():
