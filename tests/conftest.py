@@ -267,6 +267,17 @@ def _alive(pid):
     return None
 
 
+@pytest.fixture
+def one_thread():
+    """Let torch use one thread, as the programs do whose results are shipped."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     """After each test no process that it started is alive."""

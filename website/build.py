@@ -29,7 +29,7 @@ from tools.readme import reading_minutes  # noqa: E402
 # What the reference shows: packages. Of `virtual`, the names that its users need.
 ROOMS = (
     *("virtual", "models", "split", "pipeline", "collectives", "data_parallel", "predict", "large_batch"),
-    *("model_parallel", "tensor_parallel", "context_parallel", "experts", "grid", "zero", "resilience", "plan"),
+    *("model_parallel", "tensor_parallel", "context_parallel", "experts", "grid", "zero", "plan"),
 )
 DOCS = ("install", "commands", "debugging", "several_machines", "published", "virtual_gpus", "asked", "teaching")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in DOCS), "CONTRIBUTING.md", "CHANGELOG.md")

@@ -1,7 +1,8 @@
 """Data parallelism by hand: every rank has the whole model and a share of each batch, as in ChainerMN.
 
 Read `communicator.py` and `optimizer.py` first, and `loss_scaling.py` for float16. `checked/` reports where ranks
-disagree, and `overlap/` averages gradients while others are still being computed.
+disagree, `overlap/` averages gradients while others are still being computed, and `resilience/` is for machines that
+fail or are slow.
 
     import torch
     from mpcourse.data_parallel import create_communicator, create_multi_node_optimizer

@@ -250,7 +250,8 @@ def _check(machines: Machines, asked: Asked, context: int, expert: int) -> None:
     if machines.gpus % context:
         raise UserError(f"--context {context} does not divide {machines.gpus} GPUs: no grid has it")
     if machines.gpus % expert or (asked.data and asked.data * context % expert):
-        raise UserError(f"--expert {expert} does not divide {'the data axis' if asked.data else machines.gpus}")
+        whole = "the data axis" if asked.data else f"{machines.gpus} GPUs"
+        raise UserError(f"--expert {expert} does not divide {whole}: no grid has it")
     given = {axis: size for axis in ("data", "pipeline", "tensor") if (size := getattr(asked, axis))}
     complete = len(given) == 3
     given |= {"context": context} if context > 1 else {}

@@ -11,7 +11,7 @@ import threading
 import pytest
 import torch
 
-from mpcourse.resilience import Checkpoints
+from mpcourse.data_parallel.resilience import Checkpoints
 from tests.conftest import ROOT
 from tests.programs import elastic_job
 

@@ -8,13 +8,7 @@ from mpcourse.studies.compression import RATES, WAYS, shipped_compression
 from mpcourse.studies.compression import SEEDS as COMPRESSION_SEEDS
 from mpcourse.studies.diloco import ALONE, LONGER, OUTERS, PERIODS, SEEDS, STEPS, TOGETHER, shipped_diloco
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_each_way_of_diloco_has_all_seeds_and_ends_after_all_steps():

@@ -31,14 +31,6 @@ def no_cache(monkeypatch):
     monkeypatch.setattr(rendered.fonts, "_drawn", rendered.fonts._drawn.__wrapped__)
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def fingerprint(data: Dataset) -> str:
     tensors = [tensor for part in (data.train, data.test) for tensor in part.tensors]
     return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()

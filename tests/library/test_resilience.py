@@ -8,8 +8,7 @@ import torch
 
 from mpcourse.data.published_failures import LLAMA_3 as CAUSES
 from mpcourse.data.published_failures import LLAMA_3_DAYS, LLAMA_3_GPUS, LLAMA_3_OF_GPUS, LLAMA_3_UNPLANNED
-from mpcourse.models import mlp
-from mpcourse.resilience import (
+from mpcourse.data_parallel.resilience import (
     StepSampler,
     best,
     daly,
@@ -24,6 +23,7 @@ from mpcourse.resilience import (
     time_between_failures,
     young,
 )
+from mpcourse.models import mlp
 from mpcourse.virtual import run
 
 LLAMA_3 = LLAMA_3_DAYS * 24 * 3600 / LLAMA_3_UNPLANNED  # seconds between two unplanned interruptions

@@ -22,12 +22,7 @@ FAST, SLOW = Link("fast", 1e10, 1e-6), Link("slow", 1e8, 1e-4)
 N = 1_000_000  # numbers, 4 MB
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(("nodes", "each"), [(1, 2), (2, 1), (2, 2), (4, 2), (3, 4)])

@@ -8,7 +8,7 @@ import pytest
 
 from mpcourse.common.errors import UserError
 from mpcourse.course.commands.trace import lines
-from mpcourse.resilience.traces import explain, merged, read_rank, seconds, within, without
+from mpcourse.data_parallel.resilience.traces import explain, merged, read_rank, seconds, within, without
 from tests.conftest import ROOT, torchrun
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from mpcourse.resilience import Checkpoints, StepSampler
+from mpcourse.data_parallel.resilience import Checkpoints, StepSampler
 
 EXAMPLES, BATCH, STEPS, SAVE = 45, 6, 19, 3
 

@@ -146,7 +146,7 @@ for name, way in STUDY.items():
     print(row if name == "all-reduce" else f"{row}   {against}")
 
 # %% tags=["checked"]
-# checked: what is told apart; all bytes are much fewer
+# checked: which way differs significantly; all bytes are much fewer
 compared = {name: difference(seeds, best["all-reduce"], True, len(STUDY) - 1) for name, seeds in best.items()}
 assert [name for name, found in compared.items() if found.told_apart] == ["PowerSGD, rank 1, no feedback"]
 assert all(abs(compared[name].mean) < 1.5 for name in STUDY if "no feedback" not in name)

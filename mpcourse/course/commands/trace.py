@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from statistics import median
 
-from mpcourse.resilience.traces import Explained, Share, explain, read_rank
+from mpcourse.data_parallel.resilience.traces import Explained, Share, explain, read_rank
 
 MOST = 4  # ranks that are shown
 OFTEN = 0.05  # of a step: a smaller part is not worth a sentence
@@ -70,7 +70,7 @@ def _messages(found: Explained, step: float) -> list[str]:
     if transfer < OFTEN * step:
         return []
     part = transfer / (transfer + hidden)
-    return [f"Messages that nothing hides take {transfer / step:.0%} of a step; {part:.0%} of all message time is so."]
+    return [f"Messages that nothing hides take {transfer / step:.0%} of a step: {part:.0%} of the time of all messages."]
 
 
 def _idle(found: Explained, step: float) -> list[str]:

@@ -88,8 +88,7 @@ def best(save: float, between: float) -> float:
     for _ in range(200):
         middle = (low + high) / 2
         x = middle / between
-        smaller = math.log1p(-x) + x + save / between > 0 if x < 1 else False
-        low, high = (middle, high) if smaller else (low, middle)
+        low, high = (middle, high) if math.log1p(-x) + x + save / between > 0 else (low, middle)
         if high - low < 1e-6 * high:
             break
     return (low + high) / 2

@@ -201,8 +201,8 @@ def explain(traces: Sequence[RankTrace]) -> Explained:
     traces: of different ranks, of the same steps.
 
     Collectives are matched by their names and their order. A rank waits in a collective from when it comes until the
-    last rank has come. Nobody leaves an all-reduce before everybody has come, so all ranks leave it at about the same
-    time: this sets the clocks of different hosts.
+    last rank has come. No rank leaves an all-reduce before all ranks have come, so they leave it at about the same
+    time. This sets the clocks of different hosts.
     Raises UserError for no trace, for two of one rank, and for traces of CPUs and GPUs together.
     """
     traces = sorted(traces, key=lambda t: t.rank)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from mpcourse.common.comm import Comm
+from mpcourse.data_parallel.host_staging import bytes_of
 from mpcourse.data_parallel.parameters import Model, all_tensors
 
 Tensor = torch.Tensor
@@ -17,7 +18,7 @@ def fingerprint(x: Tensor) -> int:
 
     x: any tensor.
     """
-    return zlib.crc32(x.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return zlib.crc32(bytes_of(x))
 
 
 def flip(x: Tensor, index: int, bit: int) -> None:

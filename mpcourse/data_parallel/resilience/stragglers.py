@@ -9,7 +9,7 @@ def stragglers(seconds: Sequence[Sequence[float]], slower: float = 1.05) -> dict
     """Return the slow ranks, and how many times as long they compute as most others, the slowest first.
 
     seconds: for each step, the seconds that each rank computes until it begins to wait for the others. The time of a
-    whole step says nothing, for it is the same on all ranks.
+    whole step says nothing, because it is the same on all ranks.
     slower: a rank is slow if its median is more than so many times the median of all ranks' medians, above 1.
 
     Medians, because a single slow step, such as one that writes a checkpoint, is no straggler.
