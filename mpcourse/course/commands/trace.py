@@ -70,7 +70,7 @@ def _messages(found: Explained, step: float) -> list[str]:
     if transfer < OFTEN * step:
         return []
     part = transfer / (transfer + hidden)
-    return [f"Messages that nothing hides take {transfer / step:.0%} of a step: {part:.0%} of the time of all messages."]
+    return [f"Messages that nothing hides take {transfer / step:.0%} of a step: {part:.0%} of all messages' time."]
 
 
 def _idle(found: Explained, step: float) -> list[str]:

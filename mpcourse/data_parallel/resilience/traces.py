@@ -151,8 +151,9 @@ def seconds(spans: Spans) -> float:
 
 @dataclass
 class Share:
-    """Where one rank's time went, in seconds a step; the first four add up to a step.
+    """Where one rank's time went, in seconds a step. Computing, transfer, waiting and idle add up to a step.
 
+    rank: its number.
     computing: also behind messages.
     transfer: messages that nothing hides, when all ranks take part.
     waiting: for ranks that come later to a collective, while nothing is computed.
