@@ -44,7 +44,7 @@ JOBS ?= $(shell $(BIN)/python -c "import os; print(min(3 * os.cpu_count() // 2 +
 PYTEST = $(TEST_ENV) OMP_NUM_THREADS=1 MPCOURSE_HOME='$(abspath $(VENV))/progress' $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-all test-mpi4py test-openmpi test-browser test-doors chromium unit ranks notebooks hosts lint lessons exercises site clean
+.PHONY: help setup lab test test-all test-gpu test-mpi4py test-openmpi test-browser test-doors chromium unit ranks notebooks hosts lint lessons exercises site clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -67,6 +67,9 @@ test-all: $(STAMP) $(if $(filter browser,$(ALSO)),$(IN_BROWSER)) ## run all test
 
 unit: $(STAMP)
 	@$(PYTEST) tests $(TEST_ARGS)
+
+test-gpu: $(STAMP) ## run what only a CUDA GPU can show, and write docs/on_a_gpu.md (8 minutes; without a GPU it only says so)
+	@$(BIN)/python -m tests.validation.on_gpu
 
 test-openmpi: ## run the tests that start ranks with Open MPI, in .venv-openmpi, an environment of its own
 	@$(MAKE) --no-print-directory ranks VENV=.venv-openmpi MPI=openmpi

@@ -73,8 +73,9 @@ def code_of(exercise: Exercise, file: Path) -> str:
 
 
 def answers_to(exercise: Exercise, right: bool) -> list[Answer]:
-    """All answers to `exercise` that are right, or wrong. ValueError where one cannot be read."""
-    text = (FOLDER / f"{exercise.name}.diff").read_text(encoding="utf-8")
+    """All answers to `exercise` that are right, or wrong; none without a file. ValueError where one cannot be read."""
+    file = FOLDER / f"{exercise.name}.diff"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
     return [answer for answer in read(text, exercise) if answer.right == right]
 
 

@@ -35,8 +35,9 @@ case "$1" in
     *) exec {python} "$@" ;;
 esac
 """
-# PYTHON_EXEC: what torchrun starts ranks with.
+# PYTHON_EXEC: what torchrun starts ranks with. Ranks that are killed and started again have to be processes of its own.
 TORCHRUN = """#!/bin/sh
+case "$*" in *--max-restarts*) exec {python} -m torch.distributed.run "$@" ;; esac
 PYTHON_EXEC="$(dirname "$0")/python" exec {forked} -m torch.distributed.run "$@"
 """
 # The course's own command, of which the lessons have about forty.

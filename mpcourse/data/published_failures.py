@@ -39,3 +39,21 @@ LLAMA_3 = (
     Cause("CPU", "host", 2, 0.5),
     Cause("system memory", "host", 2, 0.5),
 )
+
+# Apostolos Kokolis and others, Revisiting Reliability in Large-Scale Machine Learning Research Clusters, 2024,
+# https://arxiv.org/abs/2410.21680, as several authors quote it; the paper itself was not at hand. Hours between
+# failures of a job, by its number of A100, 8 in a node: two measured, and two that the authors project from the
+# failures of 1000 nodes in a day.
+KOKOLIS_PER_1000_NODE_DAYS = 6.50
+KOKOLIS_MEASURED = {8: 47.7 * 24, 1024: 7.9}
+KOKOLIS_PROJECTED = {16_384: 1.8, 131_072: 0.23}
+
+# Hugging Face, The Technology Behind BLOOM Training, 2022, https://huggingface.co/blog/bloom-megatron-deepspeed: "on
+# average we were getting 1-2 GPU failures a week. We were saving a checkpoint every 3h". The 40 seconds to write a
+# checkpoint are from the project's own notes.
+BLOOM_GPUS, BLOOM_FAILURES_A_WEEK = 384, (1, 2)
+BLOOM_EVERY, BLOOM_SAVE = 3 * 3600, 40  # seconds between two checkpoints, and to write one
+
+# Ziheng Jiang and others, MegaScale, 2024, https://arxiv.org/abs/2402.15627: the longest times, in seconds, to find a
+# fault and to catch up, and the least share of the time that trained the model.
+MEGASCALE_GPUS, MEGASCALE_DETECT, MEGASCALE_CATCH_UP, MEGASCALE_EFFECTIVE = 12_288, 600, 900, 0.90

@@ -97,10 +97,11 @@ class Mixture(nn.Module):
         choices, tokens = kept[by_expert], kept[by_expert] // self.k
         counts = torch.bincount(chosen, minlength=self.number)
         # Rows go to the ranks of their experts. There they arrive rank by rank, and are sorted by expert.
-        arriving = exchange_counts(self.comm, counts)
+        arriving = exchange_counts(self.comm, counts).to(x.device)
         sent, received = counts.view(len(arriving), -1).sum(1).tolist(), arriving.sum(1).tolist()
         rows = exchange(self.comm, x[tokens], sent, received)
-        expert = torch.arange(arriving.shape[1]).repeat(len(arriving)).repeat_interleave(arriving.flatten())
+        each = torch.arange(arriving.shape[1], device=x.device).repeat(len(arriving))
+        expert = each.repeat_interleave(arriving.flatten())
         sorted_here = expert.argsort(stable=True)
         results = self.experts(rows[sorted_here], arriving.sum(0).tolist())
         results = exchange(self.comm, results[sorted_here.argsort()], received, sent)

@@ -60,7 +60,7 @@ def test_a_wrong_answer_is_named(exercise, answer, verdict_on, record_property):
     record_property(SAID, said(verdict))
     assert not verdict.passed
     assert answer.says in said(verdict)
-    if exercise.virtual:
+    if exercise.virtual and not answer.name.startswith("diagnosis"):  # that needs no ranks
         assert verdict.virtual != answer.on_real_ranks, "`on: real ranks` is for what virtual ranks let pass"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mpcourse.common import launch
 from mpcourse.course.check.manifest import load_course
-from mpcourse.course.check.stubs import committed, make_stub, reset, solution_only, stub_of, write_stubs
+from mpcourse.course.check.stubs import committed, hollow, make_stub, reset, solution_only, stub_of, write_stubs
 from mpcourse.course.check.supervisor import check
 from tests.conftest import ROOT
 
@@ -158,6 +158,16 @@ def test_a_stub_names_its_task_and_keeps_the_rest():
     stub = make_stub("e99_f", solution)
     assert stub == 'def f(x):\n    raise NotImplementedError("e99_f: double x")\n\n\nprint(1)\n'
     assert solution_only(solution) == "def f(x):\n    y = 2 * x\n    return y\n\n\nprint(1)\n"
+
+
+def test_a_program_to_mend_is_found_with_its_fault():
+    solution = (
+        "def f(x):\n    # solution: twice\n    # found: for y in x:\n    # found:     g(y)\n    # found:\n"
+        "    g(2 * x)\n    # end of solution\n    return x\n"
+    )
+    assert make_stub("e99_f", solution) == "def f(x):\n    for y in x:\n        g(y)\n    return x\n"
+    assert make_stub("e99_f", hollow(solution)) == make_stub("e99_f", solution) and "2 * x" not in hollow(solution)
+    assert solution_only(solution) == "def f(x):\n    g(2 * x)\n    return x\n"
 
 
 @pytest.mark.parametrize(

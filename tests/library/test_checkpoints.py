@@ -49,6 +49,23 @@ def test_a_damaged_file_is_passed_over_and_named(tmp_path, spoil):
         checkpoints.load()
 
 
+def test_a_damaged_file_is_no_generation(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for number in (1, 2):
+        checkpoints.save(number, state(number))
+    max(tmp_path.iterdir()).write_bytes(b"nothing")
+    assert checkpoints.load().step == 1
+    checkpoints.save(3, state(3))
+    assert sorted(path.name[:12] for path in tmp_path.iterdir()) == ["step00000001", "step00000003"]
+
+
+def test_of_two_checkpoints_of_one_step_the_later_stays(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for number in range(8):  # whatever their checksums are
+        checkpoints.save(5, state(number))
+        assert checkpoints.load().state["of"]["step"] == number
+
+
 def test_a_full_disk_leaves_the_earlier_ones(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, state(1))

@@ -5,6 +5,13 @@ In a solution, the learner's part is between two marker comments; the first name
     # solution: gather the greetings on rank 0
     return comm.gather(...)
     # end of solution
+
+A program that is to be mended has a faulty part there, which the learner finds in its place:
+
+    # solution: rank 0 divides by the number of all examples
+    # found: return total / len(own)
+    return total / count
+    # end of solution
 """
 
 import re
@@ -19,14 +26,19 @@ _PART = re.compile(
     r"^(?P<indent>[ \t]*)# solution: (?P<task>[^\n]+)\n.*?^(?P=indent)# end of solution[ \t]*\n",
     re.MULTILINE | re.DOTALL,
 )
+_FOUND = re.compile(r"^([ \t]*)# found:(?: (.*)|)\n", re.MULTILINE)
 
 
 def make_stub(name: str, solution: str) -> str:
     """Make an exercise's text from a solution's. Raises ValueError where markers are missing or unpaired."""
-    stub, parts = _PART.subn(
-        lambda part: f'{part["indent"]}raise NotImplementedError("{name}: {part["task"]}")\n', solution
-    )
-    if not parts or re.search(r"# (solution:|end of solution)", stub):
+
+    def written(part: re.Match[str]) -> str:
+        if found := _FOUND.findall(part[0]):
+            return "".join(f"{indent}{line}\n" for indent, line in found if line)
+        return f'{part["indent"]}raise NotImplementedError("{name}: {part["task"]}")\n'
+
+    stub, parts = _PART.subn(written, solution)
+    if not parts or re.search(r"# (solution:|found:|end of solution)", stub):
         raise ValueError(f"{name}: `# solution: <task>` and `# end of solution` must come in pairs, equally indented")
     return stub
 
@@ -34,13 +46,18 @@ def make_stub(name: str, solution: str) -> str:
 def hollow(solution: str) -> str:
     """Remove what the learner is to write from a solution: it gives nothing away, and its stub is the same."""
     return _PART.sub(
-        lambda part: f"{part['indent']}# solution: {part['task']}\n{part['indent']}# end of solution\n", solution
+        lambda part: (
+            f"{part['indent']}# solution: {part['task']}\n"
+            + "".join(found[0] for found in _FOUND.finditer(part[0]))
+            + f"{part['indent']}# end of solution\n"
+        ),
+        solution,
     )
 
 
 def solution_only(solution: str) -> str:
     """Remove the marker comments from a solution, for showing."""
-    return re.sub(r"^[ \t]*# (solution: [^\n]+|end of solution)[ \t]*\n", "", solution, flags=re.MULTILINE)
+    return re.sub(r"^[ \t]*# (solution: [^\n]+|found:[^\n]*|end of solution)[ \t]*\n", "", solution, flags=re.MULTILINE)
 
 
 def stub_of(course: Course, exercise: Exercise) -> str:

@@ -32,7 +32,8 @@ class Checkpoints:
     """A job's checkpoints in one folder. One process writes them, such as rank 0; any process may read them.
 
     folder: is made where it does not exist.
-    keep: generations that stay, 1 or more. With 2, there is an older one if the newest is damaged.
+    keep: generations that stay, 1 or more. With 2, there is an older one if the newest is damaged. Files whose damage
+    `load` has found do not count.
 
     A file is written under another name, and gets its own when all of it is on the disk. So a process that is killed
     while it writes leaves the earlier ones as they were. The name holds a checksum of the contents.
@@ -44,6 +45,7 @@ class Checkpoints:
             raise ValueError(f"keep={keep}: at least one checkpoint must stay")
         self.folder, self.keep = Path(folder), keep
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._damaged: set[Path] = set()
         self._writer: threading.Thread | None = None
         self._error: Exception | None = None
 
@@ -91,6 +93,7 @@ class Checkpoints:
             if f"{zlib.crc32(contents):08x}" == NAME.fullmatch(path.name)[2]:  # type: ignore[index]
                 return Loaded(step, torch.load(io.BytesIO(contents), weights_only=True), damaged)
             damaged.append(path)
+            self._damaged.add(path)
         if damaged:
             raise ValueError(f"all checkpoints in {self.folder} are damaged: {', '.join(p.name for p in damaged)}")
         return None
@@ -108,10 +111,12 @@ class Checkpoints:
         memory = io.BytesIO()
         torch.save(state, memory)
         contents = memory.getvalue()
-        write_atomically(self.folder / f"step{step:08d}-{zlib.crc32(contents):08x}.pt", contents, sync=True)
-        steps = sorted({step for step, _ in self._files()})
-        for old, path in self._files():
-            if old not in steps[-self.keep :]:
+        new = self.folder / f"step{step:08d}-{zlib.crc32(contents):08x}.pt"
+        write_atomically(new, contents, sync=True)
+        self._damaged.discard(new)
+        whole = [path for at, path in self._files() if path not in self._damaged and (at != step or path == new)]
+        for _, path in self._files():
+            if path not in whole[-self.keep :]:
                 path.unlink()
 
     def _files(self) -> list[tuple[int, Path]]:

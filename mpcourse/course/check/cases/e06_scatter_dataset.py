@@ -12,6 +12,7 @@ import torch
 from mpcourse.common.words import named
 from mpcourse.course.check.answer import Answer
 from mpcourse.course.check.cases.on_models import Case, all_on_real, all_on_virtual
+from mpcourse.course.check.facts.ranks import Hash
 from mpcourse.course.check.rules import Finding, Rule, Test, Whys, judge
 from mpcourse.course.check.wrong import short
 
@@ -34,7 +35,7 @@ class Call(Case):
 
     def program(self, own: Answer, comm: Any) -> "Seen":
         before = _states()
-        processes = [_Hash(f"{comm.rank}, {process}") for process in range(2)]
+        processes = [Hash(f"{comm.rank}, {process}") for process in range(2)]
 
         def share(process: int, seed: int) -> Any:
             if vars(own.module).get("hash") in (None, *processes):  # unless the file has one of its own
@@ -61,23 +62,6 @@ class Call(Case):
     def stumbled(self, size: int) -> tuple[str, str] | None:
         few = f"Fewer examples than ranks: some shares are empty. {CUT}"
         return (f"shares of {self.n} examples for {size} ranks", few) if self.n < size else None
-
-
-class _Hash:
-    """hash() as a process of its own has it: that of a text is another number in each process."""
-
-    def __init__(self, process: str) -> None:
-        self.process, self.salted = process, False
-
-    def __call__(self, value: Any) -> int:
-        if not _holds_text(value):
-            return hash(value)
-        self.salted = True
-        return hash((self.process, value))
-
-
-def _holds_text(value: Any) -> bool:
-    return isinstance(value, str | bytes) or (isinstance(value, tuple | frozenset) and any(map(_holds_text, value)))
 
 
 def _states() -> dict[str, Any]:

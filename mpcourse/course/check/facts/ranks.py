@@ -1,7 +1,7 @@
-"""Ranks: another communicator to try an answer on, and what the text of an answer says of its calls."""
+"""Ranks: another communicator to try an answer on, hash() of a process, and what the text of an answer says."""
 
 import ast
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from mpcourse.course.check.traced_mpi import TracedComm
@@ -17,6 +17,26 @@ def turned(comm: "TracedComm") -> "TracedComm":
     All ranks must call this. Only what goes through the communicator that is given comes out right there.
     """
     return cast("TracedComm", comm.Split(int(comm.rank == comm.size - 1), -comm.rank))
+
+
+class Hash:
+    """hash() as a process of its own has it: that of a text is another number in each process.
+
+    process: its name. salted: whether it was asked of a text, or of something that holds one.
+    """
+
+    def __init__(self, process: str) -> None:
+        self.process, self.salted = process, False
+
+    def __call__(self, value: Any) -> int:
+        if not _holds_text(value):
+            return hash(value)
+        self.salted = True
+        return hash((self.process, value))
+
+
+def _holds_text(value: Any) -> bool:
+    return isinstance(value, str | bytes) or (isinstance(value, tuple | frozenset) and any(map(_holds_text, value)))
 
 
 def pickles(ran: "Ran") -> bool:
