@@ -163,3 +163,11 @@ def test_the_slow_one_of_two_real_ranks_is_named_with_its_cause(tmp_path, cli, h
     assert "4 steps, 2 ranks, operations on the CPU" in said and "ms a step for rank 1" in said and says in said
     found = json.loads(cli("trace", tmp_path / f"{how}1.json", tmp_path / f"{how}0.json", "--json").stdout)
     assert found["waits"]["1"] > 0.05 and [share["rank"] for share in found["shares"]] == [0, 1]
+
+
+def test_the_gpus_own_copy_of_a_steps_name_is_not_counted(tmp_path):
+    """Kineto writes each annotation a second time, over the kernels that it has started (pytorch/kineto issue 1022)."""
+    plain = [step(0, 0, 100), kernel("gemm", 2, 42), step(1, 100, 200), kernel("gemm", 102, 142)]
+    copies = [step(number, 100 * number + 2, 100 * number + 42) | {"cat": "gpu_user_annotation"} for number in (0, 1)]
+    found = [explain([read_rank(write(tmp_path, 0, events))]) for events in (plain, [*plain, *copies])]
+    assert found[0] == found[1] and found[1].steps == 2

@@ -278,7 +278,7 @@ def transfers(device: torch.device) -> Iterator[Row]:
 
 
 def nccl(device: torch.device) -> Iterator[Row]:
-    """Call five all-reduces, of which the flight recorder is to keep the last four. Without a GPU, gloo does them."""
+    """Call five all-reduces. The flight recorder is to keep the last four. Without a GPU, gloo does them."""
     os.environ["TORCH_FR_BUFFER_SIZE"] = "4"  # it is read when the first process group is made
     on_gpu = device.type == "cuda"
     backend, dump = ("nccl", "_dump_nccl_trace_json") if on_gpu else ("gloo", "_dump_fr_trace_json")

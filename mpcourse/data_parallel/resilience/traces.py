@@ -71,7 +71,9 @@ def read_rank(file: str | Path, number: int = 0) -> RankTrace:
     base = trace.get("baseTimeNanoseconds", 0) / 1e9
     events = [(str(row.get("cat", "")).lower(), row["name"], base + row["ts"] / 1e6, row["dur"] / 1e6) for row in rows]
     on_gpu = any(kind in DEVICE for kind, *_ in events)
-    steps = [(begin, begin + seconds) for _, name, begin, seconds in events if name.startswith("ProfilerStep#")]
+    # CUDA traces name each step once more, for the GPU, in a category of its own.
+    named = [event for event in events if event[1].startswith("ProfilerStep#") and event[0] != "gpu_user_annotation"]
+    steps = [(begin, begin + seconds) for _, _, begin, seconds in named]
     computing, collectives = [], []
     for kind, name, begin, seconds in events:
         if on_gpu and kind in DEVICE and "nccl" in name.lower():

@@ -89,7 +89,7 @@ ODD = [  # for differing_ranks alone: what an answer may stumble over
     Change("a tensor without dimensions differs", ANY, _flip(1, 0, 9), lambda draw: [torch.ones(0, 3), torch.ones(())]),
     Change("there are no tensors", ANY, None, lambda draw: []),
 ]
-PATTERNS = ["A", "AAB", "BAAAAAAAA", "ABCDEFGHI", "AB", "AABCDEFGH", "ABB"]  # of bits by rank, again and again
+PATTERNS = ["A", "AAB", "BAAAAAAAA", "ABCDEFGHI", "AB", "AABCAAABA", "ABB"]  # of bits by rank, again and again
 FAULTS = {  # whether a rank computes wrongly at first, and when it computes another rank's gradients again
     "where all ranks compute correctly": (False, False),
     "where rank {who} has once computed its own gradients wrongly": (True, False),
