@@ -138,8 +138,8 @@ for n, hours in published.KOKOLIS_MEASURED.items():
 #
 # ## How often should the job save?
 #
-# After a failure, a job starts again from its last checkpoint, a file with all of its state. Let the job compute
-# for t seconds between two checkpoints, and let a checkpoint take d seconds.
+# After a failure, a job starts again from its last checkpoint, a file with all of its state. Let the job compute for t
+# seconds between two checkpoints, and let a checkpoint take d seconds.
 #
 # - Saving costs d / t of the time, if d is much shorter than t.
 # - There is a failure every M seconds, at a random moment. On average, it destroys half an interval of computing. This
@@ -248,8 +248,8 @@ for n in published.BLOOM_FAILURES_A_WEEK:
 
 # %% [markdown]
 # With the rate of Llama 3, MegaScale's job would fail every 4.1 hours. If each failure cost the full 25 minutes, 10 %
-# would be lost. The published 90 % may be true. For BLOOM, saving alone cost 0.37 % of the time. Even if restarts took
-# no time, Young's interval would have gained at most half a percent.
+# would be lost. More than 90 % is possible if most cost less. For BLOOM, saving alone cost 0.37 % of the time. Young's
+# interval would have gained half a percent at most. (Here, restarts take no time.)
 #
 # In the appendix [15, checkpoints](appendix/15_checkpoints.ipynb), virtual ranks die during a training. The job takes
 # exactly as long as `simulate` says for the same failures, and ends with the same bits as without failures.
@@ -436,7 +436,7 @@ for deviation in (0.01, 0.03):
         second_last = np.partition(steps, n - 2, axis=1)[:, n - 2].mean()
         backup.append((n - 1) / n * slow / second_last - 1)
 title = "One rank that is 10 % slow costs a smaller share of the time among many ranks"
-figure = plot.lines(sizes, cost, "ranks", "longer than without it (%)", title)
+figure = plot.lines(sizes, cost, "ranks", "longer than without the slow rank (%)", title)
 figure.axes[0].set_ylim(0)
 for n, gain in zip(sizes, backup[-len(sizes) :]):
     print(f"{n:4} ranks, deviations of 3 %: a backup worker gives {gain:+.1%} gradients in a second")

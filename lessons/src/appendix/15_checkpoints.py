@@ -112,9 +112,9 @@ for seed, (seconds, parameters, _) in jobs.items():
 # `Checkpoints` keeps two files by default. A file gets its name only when all of it is on the disk, and the name holds
 # a checksum of the contents.
 #
-# **Predict first.** A job has saved after steps 10, 20 and 30. We flip one bit in the
-# newest file. Which step does `load` return? Then the job saves after step 40, and the disk is full when it saves after
-# step 50. Which step does `load` return now?
+# **Predict first.** A job has saved after steps 10, 20 and 30. We flip one bit in the newest file. Which step does
+# `load` return? Then the job saves after step 40, and the disk is full when it saves after step 50. Which step does
+# `load` return now?
 
 # %% tags=["answer"]
 # answer
@@ -205,7 +205,7 @@ print(f"3 ranks continue with step {begin}; off from one process by {(resumed - 
 # ## The same in PyTorch
 #
 # `torch.distributed.checkpoint`, DCP for short, also saves while the job goes on, and saves tensors that PyTorch has
-# cut, `DTensor`. Each rank writes a file, and a file `.metadata` says which part of which tensor is where. In the next
+# cut, `DTensor`. Each rank writes a file, and a file `.metadata` says where each part of a tensor is. In the next
 # program, two ranks save a matrix that is cut by rows, and three ranks read it.
 
 # %% tags=["nbval-ignore-output"]

@@ -36,7 +36,8 @@ class Checkpoints:
     `load` has found do not count.
 
     A file is written under another name, and gets its own when all of it is on the disk. So a process that is killed
-    while it writes leaves the earlier ones as they were. The name holds a checksum of the contents.
+    while it writes leaves the earlier ones as they were. The name holds a checksum of the contents. (With
+    `mpcourse.data_parallel.Checkpointer`, each rank writes a file of its own, and as many ranks continue.)
     Raises ValueError for a `keep` below 1.
     """
 
