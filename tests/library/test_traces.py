@@ -171,3 +171,34 @@ def test_the_gpus_own_copy_of_a_steps_name_is_not_counted(tmp_path):
     copies = [step(number, 100 * number + 2, 100 * number + 42) | {"cat": "gpu_user_annotation"} for number in (0, 1)]
     found = [explain([read_rank(write(tmp_path, 0, events))]) for events in (plain, [*plain, *copies])]
     assert found[0] == found[1] and found[1].steps == 2
+
+
+def launched(number, at, name, begin, end):
+    """Return a kernel, and the call by which the host launched it."""
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1e3 * at, "dur": 5.0}
+    return [row | {"args": {"correlation": number}} for row in (kernel(name, begin, end), call)]
+
+
+def test_a_host_that_is_ahead_of_its_gpu_does_not_make_it_idle(tmp_path):
+    """Two steps of 100 ms on the GPU, which the host launches within 16 ms, while the GPU computes the step before."""
+    kernels = [(0, -5, "gemm", -80, 20), (1, 1, "gemm", 20, 115), (2, 9, "gemm", 120, 215), (3, 20, "gemm", 220, 310)]
+    events = [step(0, 0, 8), step(1, 8, 16), *(row for k in kernels for row in launched(*k))]
+    found = explain([read_rank(write(tmp_path, 0, events))])
+    (share,) = found.shares
+    assert found.steps == 2 and (share.step, share.computing) == pytest.approx((0.0975, 0.095))
+    # a host that waits for the GPU after each step is not ahead: its own time before the first kernel counts
+    kernels = [(1, 10, "gemm", 11, 91), (2, 111, "gemm", 112, 192)]
+    events = [step(0, 0, 100), step(1, 100, 200), *(row for k in kernels for row in launched(*k))]
+    (share,) = explain([read_rank(write(tmp_path, 0, events))]).shares
+    assert (share.step, share.computing) == pytest.approx((0.1, 0.08))
+
+
+def test_messages_of_gloo_between_gpus_are_collectives(tmp_path):
+    files = []
+    for rank, late in ((0, 0), (1, 30)):
+        message = {"ph": "X", "name": "gloo:all_reduce", "ts": 1e3 * (40 + late), "dur": 1e3 * (40 - late)}
+        kinds = ("user_annotation", "gpu_user_annotation")  # the second one spans the kernels launched in it
+        events = [step(0, 0, 100), kernel("gemm", 0, 40 + late), *(message | {"cat": kind} for kind in kinds)]
+        files.append(write(tmp_path, rank, events))
+    found = explain([read_rank(file) for file in files])
+    assert found.matched == 1 and found.waits == {1: pytest.approx(0.030)}

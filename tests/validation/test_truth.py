@@ -64,6 +64,8 @@ def stand_in(monkeypatch):
     def install(off, free=140 * 2**30, name="NVIDIA H200"):
         def measure(pair, device, runs):
             gpu, d = GPUS["H200-SXM"], on_a_gpu(pair)
+            if d.reserved > free:
+                raise torch.OutOfMemoryError
             seconds = d.flops / gpu.flops / 0.5 + d.traffic / gpu.bandwidth / 0.6 + d.operations * 4e-6
             return d.allocated * (1 + off / 100), d.reserved, [seconds] * runs
 

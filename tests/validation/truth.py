@@ -1,5 +1,6 @@
 """Predictions held against what is known: a published memory table, and a real GPU where there is one."""
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -63,13 +64,13 @@ PAIRS = (
 
 
 def truth(runs: int = 5, device: str | None = None) -> Iterator[Record]:
-    """Predict the published table row by row; with a device, also predict and measure memory and time of PAIRS.
+    """Predict the published table row by row; with a device, first measure and predict memory and time of PAIRS.
 
     Raises UserError for a device that is not there, or on which fewer than 8 pairs fit.
     """
-    yield from _table()
     if device is not None:
         yield from compared(PAIRS, _existing(device), runs)
+    yield from _table()
 
 
 def _table() -> Iterator[Record]:
@@ -90,20 +91,25 @@ def _table() -> Iterator[Record]:
 
 
 def compared(pairs: Sequence[Pair], device: torch.device, runs: int) -> Iterator[Record]:
-    """Predict and measure on `device` the peak memory and the seconds of a step of each pair."""
+    """Measure and predict on `device` the peak memory and the seconds of a step of each pair.
+
+    All is measured before anything is predicted: after the first virtual GPU, autograd does not work on a real one.
+    """
     module = torch.get_device_module(device)
-    free, total = module.mem_get_info(device)
-    name = module.get_device_name(device)
-    spec, known = _data_sheet(name, total)
-    count = 0
-    rooflines: list[tuple[float, float, int, float]] = []
+    found: list[tuple[Pair, tuple[int, int, list[float]]]] = []
     for pair in pairs:
+        with contextlib.suppress(torch.OutOfMemoryError):
+            found.append((pair, measured(pair, device, runs)))
+    free, total = module.mem_get_info(device)  # by now all libraries that a step needs are loaded
+    taken = total - free - module.memory_reserved(device)
+    name = module.get_device_name(device)
+    if len(found) < ENOUGH:
+        raise UserError(f"{len(found)} of {len(pairs)} models fit into what is free on {name}: {ENOUGH} are needed")
+    spec, known = _data_sheet(name, total)
+    rooflines: list[tuple[float, float, int, float]] = []
+    for pair, (peak, reserved, seconds) in found:
         prediction = predict(pair.make, pair.batch, spec, optimizer=pair.optimizer, tokens=pair.tokens)
         (predicted,) = prediction.devices
-        if predicted.reserved > 0.9 * free:
-            continue  # it would not fit, or nearly so
-        count += 1
-        peak, reserved, seconds = measured(pair, device, runs)
         yield Record(f"{pair.name}: peak memory measured", [peak / MiB], "MiB")
         yield Record(f"{pair.name}: peak memory predicted", [predicted.allocated / MiB], "MiB")
         yield Record(f"{pair.name}: peak memory off", [_off(predicted.allocated, peak)], "%", PROMISE)
@@ -113,10 +119,6 @@ def compared(pairs: Sequence[Pair], device: torch.device, runs: int) -> Iterator
         if known and prediction.seconds is not None:
             yield Record(f"{pair.name}: step predicted", [prediction.seconds * 1e3], "ms")
             rooflines.append((predicted.flops, predicted.traffic, predicted.operations, record.median / 1e3))
-    if count < ENOUGH:
-        raise UserError(f"{count} of {len(pairs)} models fit into what is free on {name}: {ENOUGH} are needed")
-    free, total = module.mem_get_info(device)  # by now all libraries that a step needs are loaded
-    taken = total - free - module.memory_reserved(device)
     yield Record(f"{name}: CUDA context, and what other programs hold", [taken / MiB], "MiB")
     yield Record(f"{name}: CUDA context assumed", [spec.context / MiB], "MiB")
     if known:

@@ -337,7 +337,6 @@ def test_a_range_that_cannot_be(dry):
         ((2,), {"host_link": "USB"}, UserError, "unknown link 'USB'"),
         ((0,), {}, ValueError, "one device or more, not 0"),
         ((3, ["Tesla P40", "GTX 1080"]), {}, ValueError, "3 devices need one spec for all or 3 specs, not 2"),
-        ((1,), {"dry": True, "backing": "cpu"}, ValueError, "takes no backing"),
     ],
 )
 def test_bad_input_is_told(arguments, keywords, error, message):

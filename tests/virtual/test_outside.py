@@ -287,6 +287,25 @@ def test_outside_of_a_box_torch_distributed_finds_the_accelerator_that_there_is(
     assert done.stdout == "True\n", done.stderr[-2000:]
 
 
+REAL_GPU = """
+import torch
+torch._C._get_accelerator = lambda: torch.device("cuda")  # as on a machine with a real GPU
+named = torch._C._get_privateuse1_backend_name
+from mpcourse.virtual import devices, virtual_gpus
+import mpcourse.plan, mpcourse.predict, mpcourse.split
+assert named() == "privateuseone" and torch.accelerator.current_accelerator() is None
+with virtual_gpus(2):
+    assert torch.ones(2, device="vgpu:1").vgpu(0).device == torch.device("vgpu:0")
+print(named())
+"""
+
+
+def test_beside_a_real_gpu_the_backend_gets_its_name_with_the_first_box():
+    """From then on, torch computes no gradients on the real one."""
+    done = subprocess.run([sys.executable, "-c", REAL_GPU], capture_output=True, text=True, timeout=100, cwd=ROOT)
+    assert done.stdout == "vgpu\n", done.stderr[-2000:]
+
+
 def test_what_is_computed_outside_takes_no_time_of_the_box_and_lies_on_the_cpu(box):
     before, seen = box.now, len(box.events)
     with outside():

@@ -21,7 +21,7 @@ SHORT_GAP = 100e-6  # between two kernels; longer ones have another cause than t
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective on one rank: on a GPU the kernel, on the CPU what gloo's thread does.
+    """A collective on one rank: the kernel of NCCL, or what the thread of gloo does.
 
     name: as the profiler has it.
     begin, end: seconds. It begins when this rank is ready, and cannot end before all ranks are.
@@ -38,7 +38,7 @@ class RankTrace:
 
     rank: its number.
     on_gpu: whether its kernels were recorded; otherwise operations on the CPU.
-    begin, end: of the recorded steps, by this rank's clock.
+    begin, end: of the recorded steps, by this rank's clock. On a GPU: of their kernels, which run after their launch.
     steps: their number; 0 if the trace has no steps. Then everything counts.
     host: the machine's name, if the trace has it, else "".
     computing: when it computed, also behind messages.
@@ -80,7 +80,7 @@ def read_rank(file: str | Path, number: int = 0) -> RankTrace:
             collectives.append(Collective(name.partition("(")[0], begin, begin + seconds))
         elif on_gpu and kind in DEVICE:
             computing.append((begin, begin + seconds))
-        elif not on_gpu and name.startswith("gloo:"):
+        elif name.startswith("gloo:") and kind != "gpu_user_annotation":
             collectives.append(Collective(name, begin, begin + seconds))
         elif not on_gpu and kind == "cpu_op" and not name.startswith(NOT_COMPUTING):
             computing.append((begin, begin + seconds))
@@ -88,10 +88,33 @@ def read_rank(file: str | Path, number: int = 0) -> RankTrace:
     if not everything:
         raise UserError(f"{file} has no operations: was the profiler on during a step?")
     begin, end = min(b for b, _ in everything), max(e for _, e in everything)
+    if steps and on_gpu:
+        begin, end = _on_the_gpu(rows, base, begin, end)
     rank = trace.get("distributedInfo", {}).get("rank", number)
     inside = sorted((c for c in collectives if c.begin < end and c.end > begin), key=lambda c: c.begin)
     host = str(trace.get("host_name", ""))
     return RankTrace(rank, on_gpu, begin, end, len(set(steps)), host, within(merged(computing), begin, end), inside)
+
+
+def _on_the_gpu(rows: Sequence[dict], base: float, begin: float, end: float) -> tuple[float, float]:
+    """Return when the GPU began and ended the steps that the host launched from `begin` to `end`.
+
+    A host that does not wait for the GPU is ahead of it, by several steps in a fast program. A kernel is then known by
+    the call that launched it, which has the same number in the trace.
+    """
+    spans = [(row.get("args", {}).get("correlation"), row) for row in rows]
+    launched = {number: base + row["ts"] / 1e6 for number, row in spans if str(row.get("cat", "")).startswith("cuda_")}
+    ours: Spans = []
+    others: Spans = []
+    for number, row in spans:
+        if row.get("cat") in DEVICE:
+            at, starts = launched.get(number, -1.0), base + row["ts"] / 1e6
+            (ours if begin <= at <= end else others).append((starts, starts + row["dur"] / 1e6))
+    if not ours:
+        return begin, end
+    first = min(ours)[0]
+    before = [to for at, to in others if at < first]
+    return max([begin, *before]), max(end, *(to for _, to in ours))
 
 
 # -- spans of time --

@@ -3,12 +3,15 @@
 A DataLoader with pin_memory=True asks for it, and so do `barrier` and `fully_shard` of torch.distributed.
 """
 
+from functools import cache
+from types import ModuleType
+
 import torch
 
 from mpcourse.virtual.gpus.box import box_here
 
 # Read before the backend has its name: from then on torch takes the backend for this machine's accelerator.
-_FOUND = torch._C._get_accelerator()
+FOUND = torch._C._get_accelerator()
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
@@ -19,8 +22,6 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
 
 
 _hooks = _Hooks()
-torch.utils.rename_privateuse1_backend("vgpu")
-torch._C._acc.register_python_privateuseone_hook(_hooks)
 
 
 def _current_accelerator(check_available: bool = False) -> torch.device | None:
@@ -28,8 +29,18 @@ def _current_accelerator(check_available: bool = False) -> torch.device | None:
     box = box_here()
     if box is not None:
         return torch.device(box.devices[0].type)
-    return None if _FOUND.type == "cpu" or (check_available and not torch.accelerator.is_available()) else _FOUND
+    return None if FOUND.type == "cpu" or (check_available and not torch.accelerator.is_available()) else FOUND
 
 
-# The one patch that stays outside of a box, because torch's own function would say "vgpu" there.
-torch.accelerator.current_accelerator = _current_accelerator
+@cache
+def name_backend(module: ModuleType) -> None:
+    """Make "vgpu" the name of a device, and `module` what `torch.cuda` is for CUDA: once, and for good.
+
+    Since torch 2.8, the autograd engine takes a backend with a name for the only accelerator of the process, and no
+    longer computes gradients on a real GPU (https://github.com/pytorch/pytorch/issues/161129).
+    """
+    torch.utils.rename_privateuse1_backend("vgpu")
+    torch._C._acc.register_python_privateuseone_hook(_hooks)
+    torch._register_device_module("vgpu", module)
+    # The one patch that stays outside of a box, because torch's own function would say "vgpu" there.
+    torch.accelerator.current_accelerator = _current_accelerator

@@ -60,7 +60,6 @@ class Box(Clock):
     link, host_link: between any two devices, and between the CPU and each; by name or as a Link; None: what such GPUs
     have.
     dry: tensors on the devices hold no data.
-    backing: the real device that holds the data otherwise; None: the CPU.
     record: events and allocations are kept.
     overlap: copies between GPUs have a stream of their own.
     as_cuda: the devices are "cuda:0" and on; otherwise "vgpu:0" and on.
@@ -78,7 +77,6 @@ class Box(Clock):
         link: str | Link | None,
         host_link: str | Link | None,
         dry: bool,
-        backing: str | torch.device | None,
         record: bool,
         overlap: bool,
         as_cuda: bool = False,
@@ -88,16 +86,12 @@ class Box(Clock):
         specs = [spec] * n if isinstance(spec, str | GPU) else list(spec)
         if len(specs) != n:
             raise ValueError(f"{n} devices need one spec for all or {n} specs, not {len(specs)}")
-        if dry and backing is not None:
-            raise ValueError("a dry box holds no data: it takes no backing")
         gpus = [find_gpu(s) for s in specs]
         self.devices = [torch.device("cuda" if as_cuda else "vgpu", i) for i in range(n)]
         host_links = [find_link(host_link or gpu.host_link) for gpu in gpus]
         super().__init__(gpus, [str(d) for d in self.devices], link_between(gpus, link), host_links, record, overlap)
         self.dry, self.as_cuda = dry, as_cuda
-        self.backing = torch.device("meta" if dry else backing or "cpu")
-        if self.backing.type == "cuda" and self.backing.index is None:
-            self.backing = torch.device("cuda", torch.cuda.current_device())
+        self.backing = torch.device("meta" if dry else "cpu")  # which holds what is on the devices
         self.ledger = Ledger(self.gpus, record, self.names)
         self.current = 0  # the device of a plain "vgpu"
         self.workspaces: dict[tuple[int, bool], Block] = {}

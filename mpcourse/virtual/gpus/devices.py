@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from mpcourse.virtual.gpus import attention, encoder, fused, kernels, recurrent
+from mpcourse.virtual.gpus import accelerator, attention, encoder, fused, kernels, recurrent, vgpu
 from mpcourse.virtual.gpus.box import Box, active_box, box_here
 from mpcourse.virtual.gpus.dispatch import DispatchMode
 from mpcourse.virtual.gpus.dropout import dropout
@@ -31,7 +31,6 @@ def virtual_gpus(
     *,
     host_link: str | Link | None = None,
     dry: bool = False,
-    backing: str | torch.device | None = None,
     record: bool = True,
     overlap: bool = False,
     as_cuda: bool = False,
@@ -44,7 +43,6 @@ def virtual_gpus(
     False) copy through the host unless NVLink is named: PCIe alone does not join them.
     host_link: between the CPU and each device; None: the PCIe that the GPU has.
     dry: tensors on the GPUs hold no data, so that sizes beyond this machine's memory can be tried.
-    backing: a real device, such as "cuda:0", that holds and computes what is on the virtual ones; None: the CPU.
     record: keep every event and allocation. Records grow with each step (`box.reset()` forgets them): by about 18 KiB
     for a small model, 400 KiB for ResNet-50. False: keep only clocks, current and peak bytes, and nothing grows.
     overlap: copies between GPUs have their own stream.
@@ -55,10 +53,13 @@ def virtual_gpus(
     are on a device when the box is left refuse to be used until it is entered again. What the box replaces in torch
     (torch_patches.py) is then torch's own again. Names that were imported from torch before the box was entered, as by
     `from torch import Event`, stay torch's own in the box, too.
+    The CPU holds and computes what is on the devices, also on a machine with a real GPU. From the first box on,
+    autograd does not work on that GPU in this process ("PyTorch is not linked with support for vgpu devices").
     Raises UserError for an unknown spec or link, ValueError for numbers that do not fit, RuntimeError on entering a box
     inside a box.
     """
-    return Box(opened, entered, n, spec, link, host_link, dry, backing, record, overlap, as_cuda)
+    accelerator.name_backend(vgpu)
+    return Box(opened, entered, n, spec, link, host_link, dry, record, overlap, as_cuda)
 
 
 def devices(n: int) -> list[torch.device]:

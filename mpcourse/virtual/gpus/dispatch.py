@@ -229,7 +229,7 @@ class DispatchMode(TorchDispatchMode):
         if device.type == "vgpu":
             index = box.index_of(device)
             return without_pinning(kwargs) | {"device": box.backing}, index
-        if device.type not in ("cpu", "meta", box.backing.type):
+        if device.type not in ("cpu", "meta"):
             return kwargs, None
         if made_by_torch(op.name, kwargs):
             return kwargs, HOST

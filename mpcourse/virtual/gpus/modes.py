@@ -84,7 +84,7 @@ class FunctionMode(TorchFunctionMode):
         """Return keywords as torch's C++ code takes them, and whether the tensor is to be in pinned memory."""
         device, pinned = kwargs.get("device"), bool(kwargs.get("pin_memory"))
         is_cuda = isinstance(device, str | torch.device) and torch.device(device).type == "cuda"
-        if is_cuda and (self.box.as_cuda or self.box.backing.type != "cuda"):
+        if is_cuda:
             kwargs = kwargs | {"device": virtual(self.box, device)}
         if pinned:
             if device is not None and torch.device(device).type in ("vgpu", "cuda"):

@@ -1,6 +1,7 @@
 """`torch.vgpu`: what torch.cuda is for real GPUs, for those of the box that is entered.
 
-Importing this module names the "vgpu" backend, once in a process: torch.device("vgpu:1") is a device from then on.
+On a machine without a real GPU, importing this module makes torch.device("vgpu:1") a device. On others the first box
+does, because gradients on the real GPU cannot be computed from then on (accelerator.py).
 """
 
 import contextlib
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from mpcourse.virtual.gpus import accelerator  # noqa: F401  it names the backend
+from mpcourse.virtual.gpus import accelerator
 from mpcourse.virtual.gpus.box import active_box, box_here
 from mpcourse.virtual.gpus.ledger import KINDS, size
 from mpcourse.virtual.gpus.streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: F401
@@ -388,6 +389,7 @@ def optimizer_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
                 block.allocation.kind = "optimizer state"
 
 
-torch._register_device_module("vgpu", sys.modules[__name__])
+if accelerator.FOUND.type == "cpu":
+    accelerator.name_backend(sys.modules[__name__])
 _library = torch.library.Library("_", "IMPL")
 _library.fallback(_outside, "PrivateUse1")
