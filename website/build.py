@@ -31,7 +31,10 @@ ROOMS = (
     *("virtual", "models", "split", "pipeline", "collectives", "data_parallel", "predict", "large_batch"),
     *("model_parallel", "tensor_parallel", "context_parallel", "experts", "grid", "zero", "plan"),
 )
-DOCS = tuple("install commands debugging several_machines published virtual_gpus on_a_gpu asked teaching".split())
+DOCS = (
+    *("install", "commands", "debugging", "several_machines"),
+    *("published", "virtual_gpus", "on_a_gpu", "asked", "teaching"),
+)
 PAGES = ("README.md", *(f"docs/{name}.md" for name in DOCS), "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 # How the pages fold the cells that JupyterLab folds: MyST-NB's tag, and the text to click on.
