@@ -26,15 +26,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.validation", description=__doc__)
     parser.add_argument("name", choices=COMPARISONS)
     parser.add_argument("--runs", type=int, metavar="N", help="truth, stacked-runs: number of measurements (5)")
-    parser.add_argument("--device", metavar="NAME", help="truth: a real GPU to compare with, cuda or cuda:1")
+    parser.add_argument("--device", metavar="NAME", help="truth, memory: a real GPU to compare with, cuda or cuda:1")
     parser.add_argument(
         "--role", choices=["look", "judge", "all"], help="trainings: publications to learn from, to judge by"
     )
     parser.add_argument("--page", type=Path, help="memory, step-times: write the table into it; trainings: ratios")
     parser.add_argument("--json", action="store_true", help="print every run, hardware and versions as JSON")
     options = parser.parse_args()
-    if options.device and options.name != "truth":
-        parser.error("--device only works with truth")
+    if options.device and options.name not in ("truth", "memory"):
+        parser.error("--device only works with truth and memory")
     if options.page and options.name not in PAGES:
         parser.error(f"--page only works with {' and '.join(PAGES)}")
     if options.page:

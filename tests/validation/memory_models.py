@@ -83,13 +83,12 @@ class Model:
 
 def load_torchvision() -> Any:
     """Import torchvision, also where its compiled operations do not fit this torch: no model here calls them."""
-    import contextlib
-
-    schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-    for name in ("nms", "qnms"):  # what it describes as it is imported
-        with contextlib.suppress(RuntimeError):  # it is there
-            torch.library.define(f"torchvision::{name}", schema)
-    import torchvision
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in ("nms", "qnms"):  # what it describes as it is imported
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
 
     return torchvision
 
@@ -112,18 +111,19 @@ def _of(library: str, head: str) -> Model:
 
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 _1024 = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
+_FROM_2 = {"max_position_embeddings": 514}  # the first of 512 words has position 2
 _TO_WORDS: dict[str, Any] = {"more": ("decoder_input_ids",), "mask": "decoder_attention_mask"}
 
 MODELS = (
     _words("BertForMaskedLM"),
-    _words("RobertaForMaskedLM"),
+    _words("RobertaForMaskedLM", **_FROM_2),
     Model("DistilBertForMaskedLM", {"n_layers": 4}),
     _words("AlbertForMaskedLM", **_BASE),
     _words("ElectraForPreTraining", embedding_size=768, **_BASE),
     _decoder("RoFormerForMaskedLM"),
-    _words("MPNetForMaskedLM"),
+    _words("MPNetForMaskedLM", **_FROM_2),
     _decoder("SqueezeBertForMaskedLM"),
-    _words("CamembertForMaskedLM"),
+    _words("CamembertForMaskedLM", **_FROM_2),
     Model("GPT2LMHeadModel", {"n_layer": 4}, mask="attention_mask"),
     _decoder("Starcoder2ForCausalLM", **_1024),
     _decoder("GPTNeoXForCausalLM", **_1024),

@@ -71,21 +71,22 @@ def _attention(
     """Call the operation that CUDA of compute capability 10.0 runs, by its own name.
 
     cuDNN takes half precision, with masks of numbers; the memory-efficient kernel takes float32 with as many heads of
-    keys as of queries; the rest is products and a softmax.
+    keys as of queries; the rest is products and a softmax, and so is each mask whose rows are not contiguous.
     """
     q, k, v, attn_mask = in_region(None, q, k, v, attn_mask)
     p, width = dropout_p, q.shape[-1]
+    fused = q.dim() == 4 and (attn_mask is None or attn_mask.stride(-1) == 1)
     learns = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     mask = attn_mask
     if mask is not None and mask.dtype is torch.bool:
         mask = torch.where(mask, torch.zeros((), dtype=q.dtype), -math.inf)
     by_cudnn = q.dtype is not torch.float32 and width <= 128 and width % 8 == 0
-    if q.dim() == 4 and by_cudnn and (mask is None or not mask.requires_grad):
+    if fused and by_cudnn and (mask is None or not mask.requires_grad):
         cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
         return cudnn(q, k, v, mask, learns, p, is_causal, False, scale=scale)[0]
-    if q.dim() == 4 and q.shape[1] == k.shape[1] and width % (4 if q.dtype is torch.float32 else 8) == 0:
+    if fused and q.shape[1] == k.shape[1] and width % (4 if q.dtype is torch.float32 else 8) == 0:
         if mask is not None:
-            if mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
+            if any(stride % 8 for stride in mask.stride()[:-1]):
                 mask = F.pad(mask, (0, 8 - mask.shape[-1] % 8))[..., : mask.shape[-1]]
             mask = mask.expand(*q.shape[:3], k.shape[2])
         efficient = torch.ops.aten._scaled_dot_product_efficient_attention

@@ -10,7 +10,7 @@ from mpcourse.common.errors import UserError
 from mpcourse.models import conv_net, mlp
 from mpcourse.predict import predict
 from mpcourse.virtual import GPUS, virtual_gpus
-from tests.validation.truth import PAIRS, Language, Pair, _data_sheet, compared, measured, truth
+from tests.validation.truth import PAIRS, Language, Pair, compared, data_sheet, measured, truth
 
 MiB = 2**20
 SMALL = [Pair(f"mlp {n}", lambda n=n: mlp([64 * n, 64 * n]), (2 ** (n % 5), 64 * n)) for n in range(1, 7)]
@@ -134,7 +134,7 @@ def test_a_gpu_without_a_data_sheet_is_asked_for_its_memory_alone(stand_in):
     ],
 )
 def test_a_drivers_name_finds_its_data_sheet(driver, sheet):
-    spec, known = _data_sheet(driver, 123)
+    spec, known = data_sheet(driver, 123)
     assert known and spec.memory == 123 and spec.flops == GPUS[sheet].flops and spec.bandwidth == GPUS[sheet].bandwidth
 
 

@@ -69,7 +69,7 @@ def truth(runs: int = 5, device: str | None = None) -> Iterator[Record]:
     Raises UserError for a device that is not there, or on which fewer than 8 pairs fit.
     """
     if device is not None:
-        yield from compared(PAIRS, _existing(device), runs)
+        yield from compared(PAIRS, existing(device), runs)
     yield from _table()
 
 
@@ -105,15 +105,15 @@ def compared(pairs: Sequence[Pair], device: torch.device, runs: int) -> Iterator
     name = module.get_device_name(device)
     if len(found) < ENOUGH:
         raise UserError(f"{len(found)} of {len(pairs)} models fit into what is free on {name}: {ENOUGH} are needed")
-    spec, known = _data_sheet(name, total)
+    spec, known = data_sheet(name, total)
     rooflines: list[tuple[float, float, int, float]] = []
     for pair, (peak, reserved, seconds) in found:
         prediction = predict(pair.make, pair.batch, spec, optimizer=pair.optimizer, tokens=pair.tokens)
         (predicted,) = prediction.devices
         yield Record(f"{pair.name}: peak memory measured", [peak / MiB], "MiB")
         yield Record(f"{pair.name}: peak memory predicted", [predicted.allocated / MiB], "MiB")
-        yield Record(f"{pair.name}: peak memory off", [_off(predicted.allocated, peak)], "%", PROMISE)
-        yield Record(f"{pair.name}: reserved memory off", [_off(predicted.reserved, reserved)], "%")
+        yield Record(f"{pair.name}: peak memory off", [off_by(predicted.allocated, peak)], "%", PROMISE)
+        yield Record(f"{pair.name}: reserved memory off", [off_by(predicted.reserved, reserved)], "%")
         record = Record(f"{pair.name}: step measured", [s * 1e3 for s in seconds], "ms")
         yield record
         if known and prediction.seconds is not None:
@@ -139,10 +139,7 @@ def _fitted(spec: GPU, rooflines: list[tuple[float, float, int, float]]) -> Iter
 def measured(pair: Pair, device: torch.device, runs: int) -> tuple[int, int, list[float]]:
     """Measure a step on `device`: peaks of allocated and of reserved bytes, and the seconds of each run."""
     module = torch.get_device_module(device)
-    if device.type == "cuda":
-        torch._C._cuda_clearCublasWorkspaces()  # those of the model before
-    gc.collect()
-    module.empty_cache()
+    free_all(device)
     torch.manual_seed(0)
     x = torch.randn(*pair.batch) if pair.tokens is None else torch.randint(pair.tokens, pair.batch)
     model = pair.make().to(device)
@@ -158,11 +155,20 @@ def measured(pair: Pair, device: torch.device, runs: int) -> tuple[int, int, lis
     return module.max_memory_allocated(device), module.max_memory_reserved(device), seconds[WARM_UP:]
 
 
-def _off(predicted: float, actual: float) -> float:
+def free_all(device: torch.device) -> None:
+    """Free what the model before has left on `device`."""
+    if device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()
+    gc.collect()
+    torch.get_device_module(device).empty_cache()
+
+
+def off_by(predicted: float, actual: float) -> float:
     return 100 * abs(predicted / actual - 1)
 
 
-def _existing(name: str) -> torch.device:
+def existing(name: str) -> torch.device:
+    """Return the real GPU of that name. Raises UserError where there is none."""
     try:
         device = torch.device(name)
         module: Any = torch.get_device_module(device)
@@ -175,7 +181,7 @@ def _existing(name: str) -> torch.device:
     return torch.device(device.type, device.index or 0)
 
 
-def _data_sheet(name: str, total: int) -> tuple[GPU, bool]:
+def data_sheet(name: str, total: int) -> tuple[GPU, bool]:
     """Return the table's GPU that a driver calls `name`, with the memory that it has, and whether there is one."""
     words = set(name.replace("-", " ").split())
     known = [g for g in GPUS.values() if set(g.name.split("-")[0].split()) <= words]

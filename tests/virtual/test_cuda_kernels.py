@@ -259,6 +259,19 @@ def test_the_kernel_of_attention_is_the_one_that_torch_chooses(gpu, dtype, shape
         assert ("_safe_softmax" in kernels(box)) == (kernel is None)
 
 
+@pytest.mark.parametrize("gpu, dtype", [("A100-SXM4", torch.float32), ("H100-SXM", BF16)])
+def test_no_fused_kernel_takes_a_mask_whose_rows_are_not_contiguous(gpu, dtype):
+    """As the relative positions of T5, which are looked up as (queries, keys, heads) and permuted."""
+    with virtual_gpus(1, gpu, dry=True) as box:
+        q, bias = heads(2, 4, 32, 8, dtype=dtype), torch.zeros(32, 32, 4, dtype=dtype, device="vgpu:0")
+        box.reset()
+        F.scaled_dot_product_attention(q, q, q, bias.permute(2, 0, 1)[None])
+        assert "_safe_softmax" in kernels(box)
+        box.reset()
+        F.scaled_dot_product_attention(q, q, q, bias.permute(2, 0, 1)[None].contiguous())
+        assert "_safe_softmax" not in kernels(box)
+
+
 def test_kernels_that_are_switched_off_are_not_taken():
     with virtual_gpus(1, "A100-SXM4", dry=True) as box:
         q = heads(2, 4, 32, 8, dtype=BF16)

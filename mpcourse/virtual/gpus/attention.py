@@ -43,6 +43,7 @@ def _choice(
     learns = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     fused = q.dim() == 4 and q.shape[0] == k.shape[0] == v.shape[0] and 0 not in (*q.shape, *k.shape, *v.shape)
     fused &= all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in (q, k, v))
+    fused &= mask is None or mask.stride(-1) == 1  # T5's learned bias has another stride
     same_heads = fused and q.shape[1] == k.shape[1] == v.shape[1]
     heads = same_heads or (fused and grouped and k.shape[1] == v.shape[1] and q.shape[1] % k.shape[1] == 0)
     half = q.dtype in _HALF
