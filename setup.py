@@ -24,10 +24,12 @@ os.umask(0o022)
 def course_files() -> list[str]:
     """Paths, from the root, of all that a learner's folder is made of."""
     manifest = tomllib.loads((ROOT / "exercises" / "manifest.toml").read_text(encoding="utf-8"))
-    paths = ["exercises/manifest.toml", "docs/glossary.md", "docs/several_machines.md"]
+    docs = ("debugging", "glossary", "running_a_large_job", "several_machines")
+    paths = ["exercises/manifest.toml", *(f"docs/{name}.md" for name in docs)]
     paths += [f"lessons/{lesson['id']}.ipynb" for lesson in manifest["lesson"]]
     paths += [f"solutions/{exercise['name']}.py" for exercise in manifest["exercise"]]
-    for pattern in ("lessons/appendix/*.ipynb", "lessons/figures/*.*", "lessons/twins/*.py"):
+    also = "lessons/appendix/*.ipynb lessons/figures/*.* lessons/twins/*.py exercises/evidence/*/*.*"
+    for pattern in also.split():
         paths += [path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)]
     return sorted(paths)
 

@@ -33,7 +33,7 @@ ROOMS = (
 )
 DOCS = (
     *("install", "commands", "debugging", "several_machines"),
-    *("published", "virtual_gpus", "on_a_gpu", "asked", "teaching"),
+    *("running_a_large_job", "published", "virtual_gpus", "on_a_gpu", "asked", "teaching"),
 )
 PAGES = ("README.md", *(f"docs/{name}.md" for name in DOCS), "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")

@@ -53,7 +53,8 @@ def test_no_page_of_an_exercise_holds_a_solution_and_every_hint_is_folded(source
         parts = PART.findall(COURSE.solution_file(exercise).read_text())
         assert parts and not [name for name, page in pages.items() for part in parts if part.strip() in page]
         page = pages[exercise.name]
-        assert page.count("raise NotImplementedError(") == len(parts)
+        empty = [part for part in parts if "# found:" not in part]  # the others hold the faulty lines of the clinic
+        assert page.count("raise NotImplementedError(") == len(empty)
         folded = re.findall(r"<details>\n<summary>[^<]+</summary>\n\n(.*?)\n\n</details>", page, re.DOTALL)
         assert folded == exercise.hints
 

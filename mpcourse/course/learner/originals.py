@@ -45,8 +45,10 @@ def originals(root: Path | None = None) -> Originals:
 
 def _paths(course: Course) -> list[str]:
     """Return the files that are copied as they are."""
-    found = [MANIFEST, "docs/glossary.md", "docs/several_machines.md"]
+    docs = ("debugging", "glossary", "running_a_large_job", "several_machines")
+    found = [MANIFEST, *(f"docs/{name}.md" for name in docs)]
     found += [f"lessons/{lesson.id}.ipynb" for lesson in course.lessons]
-    for pattern in ("lessons/appendix/*.ipynb", "lessons/figures/*.*", "lessons/twins/*.py"):
+    also = "lessons/appendix/*.ipynb lessons/figures/*.* lessons/twins/*.py exercises/evidence/*/*.*"
+    for pattern in also.split():
         found += sorted(path.relative_to(course.root).as_posix() for path in course.root.glob(pattern))
     return found
