@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 16 Clinic
 #
-# **What is wrong with this run?** About 45 minutes to read, and 245 for its exercises.
+# **What is wrong with this run?** About 50 minutes to read, and 245 for its exercises.
 #
 # In 2023, a team trained a small language model of source code. With each layer cut over GPUs, the validation loss
 # after 5000 steps was 3.74. Without cutting, it was 2.64 [1]. No error was reported. They printed the means of the
@@ -38,8 +38,9 @@ from torch import nn
 
 from mpcourse import plot
 from mpcourse.data import digits
+from mpcourse.data_parallel.resilience.traces import explain, read_rank
 from mpcourse.models import mlp
-from mpcourse.virtual import compute, run, virtual_gpus
+from mpcourse.virtual import Event, compute, run, virtual_gpus
 
 DATA = digits()
 torch.set_num_threads(1)
@@ -306,7 +307,6 @@ for title in ("plain", "DETAIL", "recorder", "late", "trace"):
     short = (re.sub(r", TensorDtypes=.*?\)\)\)", ")", line)[:400] for line in found)
     print(f"-- {title} --", *short, sep="\n")
 
-
 # %% [markdown]
 # <details><summary>Why</summary>
 #
@@ -326,6 +326,18 @@ for title in ("plain", "DETAIL", "recorder", "late", "trace"):
 #
 # </details>
 #
+# The same two traces, drawn on one axis:
+
+# %% tags=["nbval-ignore-output"]
+events = []
+for trace in (read_rank(f"scratch/rank{rank}.json") for rank in (0, 1)):
+    events += [Event(f"rank {trace.rank}", "compute", "compute", *span) for span in trace.computing]
+    events += [Event(f"rank {trace.rank}", call.name, "wait", call.begin, call.end) for call in trace.collectives]
+plot.timeline(events, "Two real ranks: rank 0 waits in an all-reduce, rank 1 has nothing to do")
+None
+
+
+# %% [markdown]
 # Exercise [`e16_accuracy`](../exercises/e16_accuracy.py): a test on two ranks prints an accuracy of 9433 %.
 
 # %% tags=["nbval-ignore-output", "remove-output"]
@@ -514,7 +526,6 @@ assert np.allclose(np.diff(after), 4 * 256 * 1000 / 2**20) and alive["addmm", (2
 
 # %%
 from mpcourse.common.source import reference
-from mpcourse.data_parallel.resilience.traces import explain
 
 reference(explain)
 

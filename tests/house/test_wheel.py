@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mpcourse.course.check.manifest import load_course
 from mpcourse.course.check.verdict import clean
 from mpcourse.course.learner.originals import originals
 from tests.conftest import ROOT
@@ -99,7 +100,8 @@ def installed(wheel, tmp_path_factory):
 @pytest.mark.timeout(400)
 def test_a_wheel_that_is_installed_elsewhere_runs_a_lesson_checks_answers_and_is_updated(installed, tmp_path):
     root = tmp_path / "my course"
-    assert "lessons and" in installed("mpcourse", "init", root, cwd=tmp_path)
+    made = installed("mpcourse", "init", root, cwd=tmp_path)
+    assert f"lessons and {len(load_course(ROOT).exercises)} exercises." in made
     where = installed("python", "-c", "import mpcourse; print(mpcourse.__file__)", cwd=root).strip()
     assert Path(where) == installed.packages / "__init__.py" and not (root / "solutions").exists()
 

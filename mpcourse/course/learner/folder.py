@@ -50,7 +50,7 @@ def init(folder: Path, new: Originals | None = None) -> int:
         raise UserError(f"{error.filename or folder}: {error.strerror}: name a folder that can be made") from None
     _renew(folder, new)
     lessons = sum(path.endswith(".ipynb") for path in new.files)
-    exercises = sum(path.startswith("exercises/e") for path in new.files)
+    exercises = sum(path.startswith("exercises/e") and path.count("/") == 1 for path in new.files)
     print(f"{folder} holds {lessons} lessons and {exercises} exercises. Begin with:")
     if folder.resolve() != Path.cwd():
         print(f"  cd {shlex.quote(str(folder))}")
