@@ -55,7 +55,7 @@ REFUTED = {
 def check(answer: Answer, comm: "TracedComm") -> None:
     """Check the answer on real ranks; every rank must call this."""
     demand_diagnosis(answer, "order", REFUTED)
-    seed = comm.bcast(drawing().getrandbits(20))
+    seed = comm.bcast(1 + drawing().getrandbits(20))
     for ranks in (comm, turned(comm)):
         with group(answer, ranks, DIFFERENT) as sent:
             for case in CASES:
@@ -115,8 +115,8 @@ class Seen(NamedTuple):
 
 
 def _program(case: tuple[int, int], seed: int, sent: list[Sent], own: Answer, comm: "TracedComm") -> list[Seen]:
-    """Train from the beginning, from epoch DONE on, and, with many examples, from another seed."""
-    runs = [(seed, 0), (seed, DONE), (seed + 5000, 0)]
+    """Train from the beginning, from epoch DONE on, and, with many examples, with seed 0."""
+    runs = [(seed, 0), (seed, DONE), (0, 0)]
     return [_seen(case, sent, own, *run) for run in runs[: 3 if case[0] > MANY else 2]]
 
 
@@ -196,6 +196,7 @@ class Facts:
         often, seldom = counted(times[most], "time"), counted(times[least], "time")
         return f"in epoch {self.done + epoch}, {often} for example {most}, and {seldom} for example {least}"
 
+    all_used = property(lambda self: len(self.times(self.uneven)) == self.n)
     same_on_all = property(
         lambda self: self.size > 1 and all(len(set(map(frozenset, order))) == 1 for order in self.orders)
     )
@@ -286,7 +287,8 @@ def _judge(case: tuple[int, int], seen: Sequence[list[Seen]]) -> Finding | None:
         for run, done in zip(runs, dones[: len(runs)], strict=True)
     )
     return (
-        judge(ORDERS, *whole)
+        judge([STEPS], *whole, *later, *itertools.chain(*other))
+        or judge(ORDERS, *whole)
         or judge(GOES_ON, *later)
         or judge(SEEDS, *itertools.chain(*other))
         or judge(NUMBERS, *whole, *later)
@@ -307,8 +309,8 @@ STEPS = Test(
     {
         "Each rank goes through all examples, so each of them is used {size} times in an epoch. The ranks have to "
         "share them.": lambda f: f.size > 1 and f.used == f.epochs * f.n,
-        "Some examples are left out in an epoch. All of them count: if the ranks have different numbers of them, some "
-        "are used again.": lambda f: f.used < f.usual,
+        "Rank {rank} uses too few examples in an epoch. All of them count: if the ranks have different numbers of "
+        "them, some are used again.": lambda f: f.used < f.usual,
         "A rank takes `batch` examples in each step, and what is left in the last step of an epoch. Other steps are "
         "another training.": always,
     },
@@ -322,12 +324,13 @@ SHARED = Test(
         "All ranks use the same examples. Each needs its own part of the order.": lambda f: f.same_on_all,
         "Rank {staying} goes through the same examples in each epoch, and other ranks do not. So they no longer share "
         "one order. All ranks need the order of this epoch.": lambda f: f.stays,
+        "All examples are used, but some too often. Those that are used again have to be different ones: none is used "
+        "a third time before all have been used twice.": lambda f: f.all_used,
         "The ranks have to share one order: each takes a part of it. To draw it, all of them need the same seed and "
         "the same number.": always,
     },
 )
 ORDERS = [
-    STEPS,
     SHARED,
     Test(
         "alike",
@@ -355,7 +358,6 @@ ORDERS = [
     ),
 ]
 GOES_ON = [
-    STEPS,
     SHARED,
     Test(
         "another order",
@@ -366,13 +368,20 @@ GOES_ON = [
             "A training that goes on begins with the order of epoch 0 again. The order belongs to the number of the "
             "epoch in the whole training, which is not the number of epochs or steps since the start of this "
             "program.": lambda f: f.orders[0] == f.before[0],
-            "The order depends on something else than `seed` and the number of the epoch, such as what was drawn from "
-            "a random generator before. So a training cannot go on where it was interrupted.": always,
+            "The order depends on something else than `seed` and the number of the epoch, such as `done`, or what was "
+            "drawn from a random generator before. So a training cannot go on where it was interrupted.": always,
         },
     ),
 ]
 SEEDS = [
-    STEPS,
+    Test(
+        "alike with seed 0",
+        lambda f: f.alike and f.same,
+        "epochs {alike[0]} and {alike[1]} to have different orders with seed 0, for {what}",
+        "the same order",
+        "With another seed, the epochs have different orders. But `seed` may be 0, and 0 times the number of the epoch "
+        "is always 0.",
+    ),
     Test(
         "same with another seed",
         lambda f: f.orders == f.before,
@@ -419,6 +428,13 @@ NUMBERS = [
         "rank {rank} to read {used} examples, for {what}",
         "{seen.reads}",
         "A rank reads only what it uses. To read takes longer than all else, and here the ranks do not share it.",
+    ),
+    Test(
+        "read elsewhere",
+        lambda f: not f.seen.reads,
+        "rank {rank} to read its examples by data[i], for {what}",
+        "no example read in this process",
+        "A worker of DataLoader is another process. This training starts none: each rank reads its examples itself.",
     ),
     Test(
         "more calls",
