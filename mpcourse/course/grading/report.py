@@ -76,6 +76,7 @@ def as_csv(report: Report) -> str:
 # How a verdict is shown where there is one for each exercise and student: a sign, and a style of its cell.
 SIGNS = {"passed": "\N{CHECK MARK}", "failed": "\N{BALLOT X}", "unchecked": "?", "none": "\N{MIDDLE DOT}", "copy": "="}
 STYLE = """
+.students table { font-size: .8rem }
 .students td { white-space: nowrap }
 .students td, .students th { padding: .2rem .25rem }
 .sign { display: inline-block; width: 1.05em; text-align: center; border-radius: 3px }
