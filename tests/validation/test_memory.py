@@ -195,7 +195,7 @@ def test_a_gpu_is_compared_model_by_model_and_an_error_of_one_is_a_row(monkeypat
     assert [r.what.split(",")[0] for r in records] == [m.head for m in models for _ in range(2)]
     assert [r.kept for r in records[::2]] == [True, True, False, False, True, True]
     assert "train: RuntimeError: CUDA error: device-side assert triggered" in records[4].what
-    assert records[8].promise is None and AtOnce.made == 5  # four errors, after each of which comes another process
+    assert records[8].promise is None and AtOnce.made == 5  # a new process after each of the four errors
 
 
 def dtype_of(run):

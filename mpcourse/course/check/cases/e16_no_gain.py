@@ -36,7 +36,7 @@ REFUTED = {
     "batch": "ranks.log says that each of the four ranks has 8 examples in a step, and not 2. Look at the losses of "
     "these examples, too.",
     "learning rate": "The run with 32 examples on one rank has the same learning rate, and its loss falls as it "
-    "should. And in step 0, before the first update, the loss in one.log is not the mean of those in ranks.log.",
+    "should. And in step 0, before the first update, the loss in one.log is not the mean of the losses in ranks.log.",
     "order": "If each epoch had the same order, ranks would still have different examples in a step. Step 0 belongs to "
     "the first epoch, and in ranks.log all ranks have the same loss in it.",
     "weights": "Ranks have to begin with the same weights, and the mean gradient keeps them equal. But with the same "
